@@ -1,0 +1,51 @@
+# Every entry point of the project. Each target sets up what it needs; a second run starts at once.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CODE := src tests bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench lock clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo '  ARGS="..."    passes options on: make demo ARGS="--seconds 30"'
+
+demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C ends it
+	@$(BIN)/headgate demo $(ARGS)
+
+test: $(READY) ## Run every test, with real servers
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(READY) ## Check style, types and the boundaries between packages
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/mypy $(CODE)
+	@$(BIN)/lint-imports
+	@! grep -n '://' requirements.lock
+
+format: $(READY) ## Format the code
+	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+bench: $(READY) ## Measure; for one of them: make bench ARGS="pipeline --quick"
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: $(READY) ## Pin the dependencies anew, with hashes
+	@$(BIN)/pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock
+
+clean: ## Remove the virtual environment, the demo's data and caches
+	@rm -rf $(VENV) .headgate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "headgate needs Python 3.11 or newer: apt-get install python3 python3-venv"; exit 1; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; about two minutes)"
+	@$(PYTHON) -m venv $(VENV) || { echo "Python lacks venv: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)

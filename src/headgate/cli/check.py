@@ -1,0 +1,49 @@
+"""`headgate check`: does everything headgate needs work, and if not, what mends it?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.config import load
+from headgate.control.checks import Check, Outcome, run_checks
+
+__all__ = ["check"]
+
+_MARKS = {Outcome.OK: "[green]ok[/]", Outcome.WARN: "[yellow]warn[/]", Outcome.FAIL: "[red]FAIL[/]"}
+
+
+def check(
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Also start Spark and run a job on its workers (takes seconds).")
+    ] = False,
+) -> None:
+    """Check servers, privileges, Java and Spark live; every failure comes with the SQL or command that mends it.
+
+    Exits with 1 when a check fails. A cluster's workers are always tried, local ones with --spark.
+    """
+    loaded = load(config)
+    checks = list(run_checks(loaded, start_spark=spark))
+    if as_json:
+        print_json([c.as_dict() for c in checks])
+    else:
+        _show(checks)
+    if any(c.outcome is Outcome.FAIL for c in checks):
+        raise typer.Exit(1)
+
+
+def _show(checks: list[Check]) -> None:
+    table = Table("", "check", "found", box=None, pad_edge=False)
+    for item in checks:
+        table.add_row(_MARKS[item.outcome], item.subject, item.found)
+    data_console.print(table)
+    fixes = [item for item in checks if item.fix]
+    for item in fixes:
+        data_console.print(f"\n{item.subject}:\n    {item.fix}", markup=False, soft_wrap=True)
+    if not fixes:
+        note("all good; next: headgate run")

@@ -1,0 +1,39 @@
+"""`headgate reset`: forgets what a pipeline has delivered, so that it starts from the beginning."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from headgate.cli.output import ConfigOption, note
+from headgate.config import load
+from headgate.control.runfile import RunFile
+from headgate.model import OccupiedError, UsageError
+from headgate.pipeline.assemble import pipeline_dir
+
+__all__ = ["reset"]
+
+
+def reset(
+    pipeline: Annotated[str, typer.Argument(help="Name of the pipeline.")],
+    config: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start.
+
+    Example: headgate reset orders --yes
+    """
+    loaded = load(config)
+    if pipeline not in loaded.pipelines:
+        raise UsageError(f"there is no pipeline {pipeline}", remedy=f"known: {', '.join(loaded.pipelines) or 'none'}")
+    if RunFile(loaded.project.data_dir).read() is not None:
+        raise OccupiedError("headgate is running on this data directory", remedy="stop it first, then reset")
+    directory = pipeline_dir(loaded, pipeline)
+    if not yes and not typer.confirm(f"Forget what {pipeline} has delivered ({directory})?", err=True):
+        raise typer.Exit(1)
+    shutil.rmtree(directory, ignore_errors=True)
+    note(f"reset {pipeline}")
+    if loaded.spark.checkpoint_dir:
+        note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")

@@ -1,0 +1,60 @@
+"""`headgate run`: runs the configured pipelines until told to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from headgate.cli.output import ConfigOption, note
+from headgate.config import load
+from headgate.control import Service
+from headgate.control.logs import configure_logs
+
+__all__ = ["run", "stop_on_signals"]
+
+
+def run(
+    config: ConfigOption = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Deliver what is there now, then stop (Spark's AvailableNow).")
+    ] = False,
+) -> None:
+    """Run every enabled pipeline until Ctrl-C, SIGTERM or POST /shutdown.
+
+    A stop finishes the running batch, records it, and ends. After a crash, starting again loses nothing.
+    """
+    loaded = load(config)
+    configure_logs(loaded.logging.level, loaded.logging.format)
+    service = Service(loaded, until_caught_up=once)
+    with stop_on_signals(service):
+        try:
+            service.start()
+            service.wait()
+        finally:
+            service.stop()
+    error = service.first_error()
+    if error is not None:
+        raise error
+    rows = sum(report.rows_total for report in service.reports())
+    note(f"stopped; {rows} rows delivered")
+
+
+@contextmanager
+def stop_on_signals(service: Service) -> Iterator[None]:
+    """SIGINT and SIGTERM ask for a clean stop; a second one during the stop ends at once."""
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        service.request_stop()
+        signal.signal(number, signal.default_int_handler)
+
+    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in saved.items():
+            signal.signal(number, handler)

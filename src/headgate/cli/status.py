@@ -1,0 +1,77 @@
+"""`headgate status`: how the running pipelines are doing."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.config import Config, load
+from headgate.control.runfile import RunFile
+from headgate.model import AuthError, ConnectError
+
+__all__ = ["status"]
+
+_COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error": "red"}
+
+
+def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.
+
+    Exits with 1 when nothing is running or a pipeline is not healthy.
+    """
+    loaded = load(config)
+    url = RunFile(loaded.project.data_dir).read()
+    if url is None:
+        if as_json:
+            print_json({"running": False, "pipelines": []})
+        else:
+            note("not running; start with: headgate run")
+        raise typer.Exit(1)
+    answer = _ask(f"{url}/status", loaded)
+    if as_json:
+        print_json({"running": True, "url": url} | answer)
+    else:
+        _show(url, answer)
+    if any(p["status"] in ("degraded", "error") for p in answer["pipelines"]):
+        raise typer.Exit(1)
+
+
+def _ask(url: str, config: Config) -> dict[str, Any]:
+    request = urllib.request.Request(url)  # noqa: S310 - the address comes from our own run file
+    if config.control.token:
+        request.add_header("Authorization", f"Bearer {config.control.token.get_secret_value()}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        raise AuthError(f"the control plane answered {error.code}", where=url, remedy="check [control] token") from None
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise ConnectError(f"no answer: {error}", where=url, remedy="is headgate still starting, or stuck?") from None
+
+
+def _show(url: str, answer: dict[str, Any]) -> None:
+    table = Table("pipeline", "status", "rows", "rows/s", "lag", "batch p50", "source", "destinations", box=None)
+    for p in answer["pipelines"]:
+        table.add_row(
+            p["pipeline"],
+            f"[{_COLOURS.get(p['status'], 'white')}]{p['status']}[/]",
+            f"{p['rows_total']:,}",
+            f"{p['rows_per_second']:,.0f}",
+            "-" if p["lag_rows"] is None else f"{p['lag_rows']:,}",
+            f"{p['batch_seconds_p50'] * 1000:.0f} ms",
+            p["source"],
+            ", ".join(p["destinations"]),
+        )
+    data_console.print(table)
+    for p in answer["pipelines"]:
+        if p["error"]:
+            data_console.print(f"{p['pipeline']}: {p['error']['message']}", style="red", markup=False)
+            data_console.print(f"  try: {p['error']['remedy']}", markup=False)
+    note(f"{answer['project']} {answer['version']} · up {answer['uptime_seconds']:.0f} s · {url}")

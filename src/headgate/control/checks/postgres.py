@@ -1,0 +1,137 @@
+"""Can this PostgreSQL server feed change data capture, with the role we have?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from headgate.control.checks.verdict import Check, Outcome
+
+__all__ = ["check_postgres"]
+
+_OLDEST = 140000
+_RETAINED_WARNING_BYTES = 1 << 30
+_RESTART = "then restart PostgreSQL"
+
+_SETTINGS = """
+select current_user as role, current_database() as database,
+       current_setting('server_version_num')::int as version_number, current_setting('server_version') as version,
+       current_setting('wal_level') as wal_level,
+       current_setting('max_replication_slots')::int as slots, current_setting('max_wal_senders')::int as senders,
+       (select count(*) from pg_replication_slots) as slots_used,
+       (select count(*) from pg_stat_replication) as senders_used,
+       (select rolreplication or rolsuper from pg_roles where rolname = current_user) as may_replicate
+"""
+
+_SLOTS = """
+select slot_name, active, coalesce(wal_status, 'unknown') as wal_status,
+       coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint as retained_bytes
+from pg_replication_slots where slot_type = 'logical' order by slot_name
+"""
+
+_UNREADABLE = """
+select p.pubname as publication, t.schemaname as schema_name, t.tablename as table_name
+from pg_publication p join pg_publication_tables t using (pubname)
+where not has_table_privilege(format('%I.%I', t.schemaname, t.tablename), 'select')
+order by 1, 2, 3
+"""
+
+_PUBLICATIONS = "select pubname, puballtables from pg_publication order by pubname"
+
+
+def check_postgres(url: str) -> Iterator[Check]:
+    """Connect and look; a server that cannot be reached is one failed check, not an exception."""
+    try:
+        with psycopg.connect(url, connect_timeout=10, row_factory=dict_row, autocommit=True) as connection:
+            yield from _checks(connection)
+    except psycopg.OperationalError as error:
+        yield _unreachable(str(error))
+
+
+def _unreachable(text: str) -> Check:
+    reason = text.strip().splitlines()[-1] if text.strip() else "no answer"
+    fix = "is the server running, and the address in [postgres] url right?"
+    if "password" in reason or "authentication" in reason:
+        fix = "correct the user and password in [postgres] url, or pg_hba.conf on the server"
+    elif "does not exist" in reason:
+        fix = "create the role or database, or correct its name in [postgres] url"
+    return Check("postgres connection", Outcome.FAIL, reason, fix)
+
+
+def _checks(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
+    row = connection.execute(_SETTINGS).fetchone()
+    assert row is not None
+    role, database = str(row["role"]), str(row["database"])
+    yield Check("postgres connection", Outcome.OK, f"database {database} as {role}")
+    version = Outcome.OK if int(str(row["version_number"])) >= _OLDEST else Outcome.FAIL
+    yield Check(
+        "postgres version", version, str(row["version"]), "" if version is Outcome.OK else "upgrade to 14 or newer"
+    )
+    logical = row["wal_level"] == "logical"
+    yield Check(
+        "wal_level",
+        Outcome.OK if logical else Outcome.FAIL,
+        str(row["wal_level"]),
+        "" if logical else f"ALTER SYSTEM SET wal_level = 'logical'; -- {_RESTART}",
+    )
+    yield _room("max_replication_slots", int(str(row["slots"])), int(str(row["slots_used"])))
+    yield _room("max_wal_senders", int(str(row["senders"])), int(str(row["senders_used"])))
+    yield Check(
+        "replication privilege",
+        Outcome.OK if row["may_replicate"] else Outcome.FAIL,
+        f"role {role} {'may' if row['may_replicate'] else 'may not'} replicate",
+        "" if row["may_replicate"] else _quoted(connection, "ALTER ROLE {} REPLICATION;", role),
+    )
+    yield from _publications(connection)
+    yield from _slots(connection)
+
+
+def _room(setting: str, most: int, used: int) -> Check:
+    if used < most:
+        return Check(setting, Outcome.OK, f"{used} of {most} in use")
+    fix = f"ALTER SYSTEM SET {setting} = {max(10, most * 2)}; -- {_RESTART}"
+    return Check(setting, Outcome.FAIL, f"all {most} in use", fix)
+
+
+def _publications(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
+    names = [str(row["pubname"]) for row in connection.execute(_PUBLICATIONS)]
+    if names:
+        yield Check("publications", Outcome.OK, ", ".join(names))
+    else:
+        fix = "CREATE PUBLICATION headgate FOR TABLE your_table; -- needed for change data capture only"
+        yield Check("publications", Outcome.WARN, "none", fix)
+    for row in connection.execute(_UNREADABLE):
+        schema, table = str(row["schema_name"]), str(row["table_name"])
+        found = f"no SELECT on {schema}.{table} (publication {row['publication']})"
+        yield Check("table privilege", Outcome.FAIL, found, _grant(connection, schema, table))
+
+
+def _slots(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
+    for row in connection.execute(_SLOTS):
+        name, retained = str(row["slot_name"]), int(str(row["retained_bytes"]))
+        subject = f"slot {name}"
+        found = f"{'active' if row['active'] else 'inactive'}, retains {retained / 1e6:,.1f} MB of WAL"
+        drop = f"SELECT pg_drop_replication_slot({_literal(name)}); -- only if nothing uses it"
+        if row["wal_status"] == "lost":
+            yield Check(subject, Outcome.FAIL, "lost: its WAL is gone", drop)
+        elif not row["active"] and retained > _RETAINED_WARNING_BYTES:
+            yield Check(subject, Outcome.WARN, found, drop)
+        else:
+            yield Check(subject, Outcome.OK, found)
+
+
+def _grant(connection: psycopg.Connection[dict[str, object]], schema: str, table: str) -> str:
+    role = connection.info.user
+    statement = sql.SQL("GRANT SELECT ON {} TO {};").format(sql.Identifier(schema, table), sql.Identifier(role))
+    return statement.as_string(connection)
+
+
+def _quoted(connection: psycopg.Connection[dict[str, object]], statement: str, name: str) -> str:
+    return statement.format(sql.Identifier(name).as_string(connection))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,140 @@
+"""The HTTP control plane: health, readiness, status, metrics, and the order to stop."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headgate.control import metrics
+from headgate.model import OccupiedError
+from headgate.pipeline.report import Report
+
+__all__ = ["ControlServer", "Controlled", "application"]
+
+
+class Controlled(Protocol):
+    """What the HTTP interface needs of the service."""
+
+    def reports(self) -> list[Report]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def request_stop(self) -> None: ...
+
+
+def application(service: Controlled, token: str | None) -> Starlette:
+    """The routes, behind the token when one is set."""
+
+    async def health(_: Request) -> Response:
+        """The process is alive."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(_: Request) -> Response:
+        """Every pipeline runs; a load balancer or an orchestrator asks this."""
+        states = {report.pipeline: report.status.value for report in service.reports()}
+        good = bool(states) and all(state == "running" for state in states.values())
+        return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
+
+    async def status(_: Request) -> Response:
+        return JSONResponse(service.status())
+
+    async def metrics_page(_: Request) -> Response:
+        return Response(metrics.render(service.reports()), media_type=metrics.CONTENT_TYPE)
+
+    async def shutdown(_: Request) -> Response:
+        service.request_stop()
+        return JSONResponse({"status": "stopping"}, status_code=202)
+
+    routes = [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/status", status),
+        Route("/metrics", metrics_page),
+        Route("/shutdown", shutdown, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])
+
+
+def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
+    async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
+        if _foreign_origin(request):
+            return _problem(403, "requests from other web pages are refused", "call this address directly")
+        if token is not None and request.url.path != "/health" and not _authorised(request, token):
+            return _problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
+        return await forward(request)
+
+    return check
+
+
+def _foreign_origin(request: Request) -> bool:
+    """A page in a browser on this machine must not be able to steer headgate behind its user's back."""
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+
+
+def _authorised(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _problem(status: int, title: str, remedy: str) -> Response:
+    """RFC 9457, with the remedy beside the title."""
+    body = {"status": status, "title": title, "remedy": remedy}
+    return JSONResponse(body, status_code=status, media_type="application/problem+json")
+
+
+class ControlServer:
+    """Serves the application from a thread of its own."""
+
+    def __init__(self, service: Controlled, host: str, port: int, token: str | None) -> None:
+        self._socket = _listen(host, port)
+        config = uvicorn.Config(
+            application(service, token), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="control", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(5)
+        self._socket.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise OccupiedError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            where="control.port",
+            remedy="stop the other program, or set [control] port to another number (0 picks a free one)",
+        ) from None
+    return listener

@@ -1,0 +1,188 @@
+"""The running service: embedded servers, Spark, pipelines and the control plane, started and stopped in order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headgate import __version__
+from headgate.config import Config
+from headgate.control.http import ControlServer
+from headgate.control.runfile import RunFile
+from headgate.embedded import Endpoints, Stack, find_java
+from headgate.model import ConfigError, HeadgateError, Status
+from headgate.pipeline.assemble import assemble
+from headgate.pipeline.report import Report
+from headgate.pipeline.session import SparkOptions, open_session
+from headgate.pipeline.supervisor import Supervisor
+
+__all__ = ["Service", "open_stack"]
+
+_log = logging.getLogger("headgate")
+
+_STOP_TIMEOUT_S = 60.0
+
+Progress = Callable[[str], None]
+
+
+def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
+    """The embedded servers that the configuration asks for: started here, or those of a running `headgate up`."""
+    data_dir = config.project.data_dir
+    if not (config.postgres.embedded or config.nats.embedded):
+        return None, Endpoints(data_dir=data_dir, owner_pid=os.getpid())
+    running = Stack.attach(data_dir)
+    if running is not None:
+        return None, running
+    stack = Stack(
+        data_dir,
+        postgres=config.postgres.embedded,
+        nats=config.nats.embedded,
+        postgres_version=config.postgres.version,
+        nats_sync_interval=config.nats.sync_interval,
+    )
+    return stack, stack.start()
+
+
+class Service:
+    """Everything `headgate run` runs."""
+
+    def __init__(
+        self, config: Config, *, until_caught_up: bool = False, progress: Progress = lambda text: None
+    ) -> None:
+        self._config = config
+        self._until_caught_up = until_caught_up
+        self._progress = progress
+        self._stop = threading.Event()
+        self._started_at = time.time()
+        self._stack: Stack | None = None
+        self._spark: SparkSession | None = None
+        self._server: ControlServer | None = None
+        self._run_file = RunFile(config.project.data_dir)
+        self.endpoints: Endpoints | None = None
+        self.supervisors: list[Supervisor] = []
+
+    def start(self) -> None:
+        """Start everything, in the order in which one thing needs another. On an error, what ran is stopped."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        config = self._config
+        if not any(pipeline.enabled for pipeline in config.pipelines.values()):
+            raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
+        control = config.control
+        token = control.token.get_secret_value() if control.token else None
+        self._server = ControlServer(self, control.host, control.port, token)
+        self._progress("starting PostgreSQL and NATS")
+        self._stack, self.endpoints = open_stack(config)
+        self._progress("starting Spark")
+        self._spark = self._open_spark()
+        nats_url = self.endpoints.nats_url if config.nats.embedded else config.nats.url.get_secret_value()
+        specs = assemble(config, nats_url=nats_url, until_caught_up=self._until_caught_up)
+        self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
+        self._progress("starting pipelines")
+        for supervisor in self.supervisors:
+            supervisor.start()
+        self._server.start()
+        self._run_file.write(self._server.url)
+        _log.info("started", extra={"pipelines": len(specs), "control": self._server.url, "version": __version__})
+
+    def _open_spark(self) -> SparkSession:
+        config = self._config
+        data_dir = config.project.data_dir
+        options = SparkOptions(
+            java_home=find_java(data_dir / "java").home,
+            log_dir=data_dir / "logs",
+            master=config.spark.master,
+            driver_memory=config.spark.driver_memory,
+            ui=config.spark.ui,
+            conf=dict(config.spark.conf),
+        )
+        return open_session(options, config.project.name)
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return self._server.url
+
+    def reports(self) -> list[Report]:
+        return [supervisor.report for supervisor in self.supervisors]
+
+    def status(self) -> dict[str, Any]:
+        """What `/status` and `headgate status` show."""
+        return {
+            "project": self._config.project.name,
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.time() - self._started_at, 1),
+            "spark": {"master": self._config.spark.master},
+            "pipelines": [report.as_dict() for report in self.reports()],
+        }
+
+    def request_stop(self) -> None:
+        """Ask for a stop; safe in a signal handler and from any thread."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until a stop is asked for or every pipeline has ended; tells the metrics at their interval."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        interval_s = self._config.logging.metrics_interval
+        next_line = time.monotonic() + interval_s
+        while not self._stop.wait(0.25):
+            now = time.monotonic()
+            if all(report.status.ended for report in self.reports()):
+                return True
+            if deadline is not None and now >= deadline:
+                return False
+            if interval_s and now >= next_line:
+                next_line = now + interval_s
+                self._log_metrics()
+        return True
+
+    def _log_metrics(self) -> None:
+        for report in self.reports():
+            fields = {
+                "pipeline": report.pipeline,
+                "status": report.status.value,
+                "rows_total": report.rows_total,
+                "rows_per_second": round(report.rows_per_second, 1),
+                "lag_rows": report.lag_rows,
+                "batch_ms": round(report.last_batch_seconds * 1000),
+                "errors_total": report.errors_total,
+            }
+            _log.info("METRICS", extra=fields)
+
+    def first_error(self) -> HeadgateError | None:
+        """The error of a pipeline that gave up."""
+        for report in self.reports():
+            if report.status is Status.ERROR and report.error:
+                return HeadgateError.from_text(f"headgate-error: {json.dumps(report.error)}")
+        return None
+
+    def stop(self) -> None:
+        """Stop everything in reverse order. Idempotent."""
+        self._stop.set()
+        for supervisor in self.supervisors:
+            supervisor.stop()
+        for supervisor in self.supervisors:
+            supervisor.join(_STOP_TIMEOUT_S)
+        self._run_file.remove()
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+        if self._stack is not None:
+            self._stack.stop()
+            self._stack = None

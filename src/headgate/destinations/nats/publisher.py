@@ -1,0 +1,164 @@
+"""The publisher: Arrow columns in, a receipt out.
+
+    publisher = Publisher(options)
+    publisher.publish(topics, message_ids, payloads)   # writes as the window allows
+    receipt = publisher.flush()                        # waits for every acknowledgement
+
+Messages of one publisher reach the stream in the order given. What cannot be sent at all (a topic with blanks, a
+payload over the server's limit) raises `DataError` before anything of the call is sent. What the server refuses is
+named, row by row, in the receipt. A lost connection raises `ConnectError`: the caller publishes everything since the
+last flush again, and the server drops by message id what it already has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from headgate.destinations.nats.batch import BatchAcked
+from headgate.destinations.nats.connection import Connection
+from headgate.destinations.nats.each import EachAcked
+from headgate.destinations.nats.frames import EXPECTED_HEADER_BYTES
+from headgate.destinations.nats.receipt import Ledger, Receipt
+from headgate.destinations.nats.rows import bad_rows, blocks, delivery_table
+from headgate.model import DataError, DeliveryError, HeadgateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.destinations.nats.options import NatsOptions
+
+__all__ = ["Publisher"]
+
+_BLOCK_ROWS = 8_192
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+class Lane(Protocol):
+    """A way of sending rows and learning what became of them: `EachAcked` or `BatchAcked`."""
+
+    stalled: DeliveryError | None  # the server stopped answering; the connection is of no more use
+
+    def send(
+        self, block: pa.RecordBatch, rows: npt.NDArray[np.int64], ledger: Ledger, expected_last_sequence: int | None
+    ) -> None:
+        """Send a block and book what is answered meanwhile."""
+
+    def drain(self, ledger: Ledger) -> None:
+        """Wait for the rest of the answers."""
+
+
+class Publisher:
+    """Publishes to one JetStream stream over one connection, which it opens when needed and again when it broke.
+
+    Use it from one thread. Close it in the end, or borrow one with `borrow_publisher`.
+    """
+
+    def __init__(self, options: NatsOptions) -> None:
+        self.options = options
+        self._connection: Connection | None = None
+        self._lane: Lane | None = None
+        self._ledger = Ledger()
+
+    @property
+    def max_payload(self) -> int:
+        """The server's limit for headers and payload together."""
+        return self._connected().info.max_payload
+
+    def publish(
+        self,
+        topics: pa.Array,
+        message_ids: pa.Array,
+        payloads: pa.Array,
+        *,
+        headers: pa.Array | bytes | None = None,
+        expected_last_sequence: int | None = None,
+    ) -> None:
+        """Send one message per row; returns when all are written, some may still be unacknowledged.
+
+        `headers` are further header lines, each with its line end: one value for all rows or one per row.
+        `expected_last_sequence` fences off other writers: row i is stored only if the stream ends at that sequence
+        plus i, and nothing is stored after the first row that does not fit.
+        """
+        table = delivery_table(topics, message_ids, payloads, headers)
+        self._reject_bad_rows(table, 0 if expected_last_sequence is None else EXPECTED_HEADER_BYTES)
+        for block in blocks(table, _BLOCK_ROWS, _BLOCK_BYTES):
+            self._send(block, expected_last_sequence)
+            if expected_last_sequence is not None:
+                expected_last_sequence += block.num_rows
+
+    def flush(self) -> Receipt:
+        """Wait until every row since the last flush is acknowledged, refused or given up, and report."""
+        try:
+            if self._lane:
+                self._lane.drain(self._ledger)
+        except BaseException:
+            self.close()
+            raise
+        ledger, self._ledger = self._ledger, Ledger()
+        if self._lane and self._lane.stalled:
+            # A late acknowledgement must not be taken for that of a later message.
+            self.close()
+        return ledger.receipt()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it is connected and nothing waits to be flushed."""
+        return self._connection is not None and not self._ledger.rows
+
+    def check(self) -> None:
+        """Make sure that an idle connection still works; a broken one is closed and opened again when needed."""
+        if self._connection:
+            try:
+                self._connection.ping(self.options.connect_timeout_s)
+            except HeadgateError:
+                self.close()
+
+    def close(self) -> None:
+        """Close the connection and forget what was not flushed; publishing again opens a new one."""
+        self._ledger = Ledger()
+        self._lane = None
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, block: pa.RecordBatch, expected_last_sequence: int | None) -> None:
+        rows = np.arange(self._ledger.rows, self._ledger.rows + block.num_rows)
+        self._ledger.rows += block.num_rows
+        assert self._lane is not None
+        try:
+            self._lane.send(block, rows, self._ledger, expected_last_sequence)
+        except BaseException:
+            # Half a frame may be written and answers may be lost: only a new connection is in a known state.
+            self.close()
+            raise
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection.open(self.options)
+            self._lane = self._new_lane(self._connection)
+        return self._connection
+
+    def _new_lane(self, connection: Connection) -> Lane:
+        if self.options.acks == "batch":
+            return BatchAcked(connection, self.options)
+        return EachAcked(connection, self.options, _BLOCK_ROWS)
+
+    def _reject_bad_rows(self, table: pa.Table, extra_header_bytes: int) -> None:
+        connection = self._connected()
+        bad = bad_rows(table, connection.info.max_payload, extra_header_bytes)
+        if bad:
+            more = f" (and {len(bad) - 1} more rows)" if len(bad) > 1 else ""
+            raise DataError(
+                f"message {bad[0].message_id!r} {bad[0].reason}{more}",
+                remedy="send it to a dead-letter destination, or correct the route or the server's limits",
+                where=connection.where,
+            )

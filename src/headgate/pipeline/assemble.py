@@ -1,0 +1,130 @@
+"""From the configuration to pipelines that can run: names resolved, addresses filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, assert_never
+
+from headgate.config import Config
+from headgate.config.models import (
+    ConsoleDestinationSection,
+    DestinationSection,
+    DiscardDestinationSection,
+    MemoryDestinationSection,
+    NatsDestinationSection,
+    NatsSection,
+    PipelineSection,
+    RandomSourceSection,
+)
+from headgate.destinations.base import Destination
+from headgate.destinations.console import ConsoleDestination
+from headgate.destinations.discard import DiscardDestination
+from headgate.destinations.memory import MemoryDestination
+from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.pipeline.spec import PipelineSpec, SourceSpec
+
+__all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir"]
+
+
+def assemble(config: Config, *, nats_url: str | None, until_caught_up: bool = False) -> list[PipelineSpec]:
+    """Every enabled pipeline. `nats_url` is the address behind `[nats]`, embedded or not."""
+    built = {name: _destination(name, section, config, nats_url) for name, section in config.destinations.items()}
+    return [
+        _pipeline(name, section, config, built, until_caught_up)
+        for name, section in config.pipelines.items()
+        if section.enabled
+    ]
+
+
+def pipeline_dir(config: Config, pipeline: str) -> Path:
+    """Where a pipeline keeps its state, and by default its checkpoint."""
+    return config.project.data_dir / "pipelines" / pipeline
+
+
+def _pipeline(
+    name: str, section: PipelineSection, config: Config, built: dict[str, Destination], until_caught_up: bool
+) -> PipelineSpec:
+    directory = pipeline_dir(config, name)
+    base = config.spark.checkpoint_dir
+    return PipelineSpec(
+        name=name,
+        source=_source(section.source, config),
+        destinations=tuple(built[destination] for destination in section.destinations),
+        topic=section.topic,
+        state_path=directory / "state.json",
+        checkpoint=f"{base.rstrip('/')}/{name}" if base else (directory / "checkpoint").as_uri(),
+        transforms=section.transforms,
+        payload_format=section.format,
+        payload_column=section.payload_column,
+        trigger_interval_s=section.trigger_interval,
+        until_caught_up=until_caught_up,
+    )
+
+
+def _source(name: str, config: Config) -> SourceSpec:
+    section: RandomSourceSection = config.sources[name]
+    options = {
+        "rowsPerSecond": section.rows_per_second,
+        "numRows": section.rows,
+        "maxOffsetsPerTrigger": section.max_rows_per_batch,
+        "minPartitions": section.partitions,
+        "payloadBytes": section.payload_bytes,
+        "customers": section.customers,
+        "seed": section.seed,
+    }
+    return SourceSpec(
+        name=name,
+        format="random",
+        origin=f"{config.project.name}-{name}",
+        options={key: str(value) for key, value in options.items()},
+        lag_rows=lambda end, latest: max(0, int(latest["row"]) - int(end["row"])),
+    )
+
+
+def _destination(name: str, section: DestinationSection, config: Config, nats_url: str | None) -> Destination:
+    match section:
+        case NatsDestinationSection():
+            return NatsDestination(name, nats_options(section, config.nats, nats_url))
+        case MemoryDestinationSection():
+            return MemoryDestination(name, section.max_rows)
+        case ConsoleDestinationSection():
+            return ConsoleDestination(name, section.max_rows_per_batch)
+        case DiscardDestinationSection():
+            return DiscardDestination(name)
+        case _:
+            assert_never(section)
+
+
+def nats_options(section: NatsDestinationSection, server: NatsSection, nats_url: str | None) -> NatsOptions:
+    """The stream from the destination, address and credentials from `[nats]` unless the destination has its own."""
+    url = section.url.get_secret_value() if section.url else nats_url
+    return NatsOptions(
+        url=url or server.url.get_secret_value(),
+        stream=section.stream,
+        subjects=section.subjects,
+        storage=section.storage,
+        replicas=section.replicas,
+        max_age_s=section.max_age,
+        max_bytes=section.max_bytes or -1,
+        duplicate_window_s=section.duplicate_window,
+        window=section.window,
+        ack_timeout_s=section.ack_timeout,
+        **nats_credentials(server),
+    )
+
+
+def nats_credentials(server: NatsSection) -> dict[str, Any]:
+    """The part of `NatsOptions` that says who we are."""
+    secrets = {"password": server.password, "token": server.token, "nkey_seed": server.nkey_seed}
+    files = {
+        "creds_file": server.credentials,
+        "tls_ca": server.tls_ca,
+        "tls_cert": server.tls_cert,
+        "tls_key": server.tls_key,
+    }
+    return {
+        "user": server.user or "",
+        "tls_first": server.tls_first,
+        **{name: secret.get_secret_value() for name, secret in secrets.items() if secret},
+        **{name: str(path) for name, path in files.items() if path},
+    }

@@ -1,0 +1,120 @@
+"""Sends a batch: on the executors, in one job, with the results coming back to the driver.
+
+The senders are part of the streaming plan itself (`mapInArrow` behind the delivery columns), which spares every
+batch the work of planning them again. Each task yields its rows only if a destination inside the driver asks for
+them, and at its end one row that reports what became of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from headgate.destinations.base import Destination, LocalDestination, Sender, SendResult
+from headgate.model import DataError, HeadgateError, record
+
+__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame"]
+
+_RESULT = "_result"
+_RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
+_ARROW_SCHEMA = pa.schema(
+    [
+        (record.TOPIC, pa.string()),
+        (record.MESSAGE_ID, pa.string()),
+        (record.PAYLOAD, pa.binary()),
+        (_RESULT, pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """One batch at all its destinations."""
+
+    rows: int
+    payload_bytes: int
+    duplicates: int
+
+
+def send_frame(delivery: DataFrame, destinations: Sequence[Destination]) -> DataFrame:
+    """The delivery columns, sent: evaluating the result sends the rows."""
+    remote = [d for d in destinations if not isinstance(d, LocalDestination)]
+    echo = len(remote) < len(destinations)
+    return delivery.mapInArrow(_task(remote, echo=echo), _RESULT_SCHEMA)
+
+
+def _task(
+    destinations: Sequence[Destination], *, echo: bool
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        senders: list[Sender] = []
+        rows = 0
+        with ExitStack() as opened:
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                _refuse_nulls(batch)
+                senders = senders or [opened.enter_context(destination.open()) for destination in destinations]
+                for sender in senders:
+                    sender.send(batch)
+                rows += batch.num_rows
+                if echo:
+                    yield _echoed(batch)
+            results = [sender.finish().as_dict() for sender in senders]
+        yield _report({"rows": rows, "results": results})
+
+    return run
+
+
+def _refuse_nulls(batch: pa.RecordBatch) -> None:
+    for name, what in ((record.TOPIC, "topic"), (record.PAYLOAD, "payload")):
+        column = batch.column(name)
+        if column.null_count:
+            row = pc.index(pc.is_null(column), True).as_py()
+            raise DataError(
+                f"a row has no {what}",
+                where=f"message {batch.column(record.MESSAGE_ID)[row]}",
+                remedy=f"filter such rows out, or give the column that makes the {what} a value (coalesce)",
+            )
+
+
+def _echoed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [batch.column(name) for name in record.DELIVERY_COLUMNS]
+    return pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows, pa.string())], schema=_ARROW_SCHEMA)
+
+
+def _report(report: object) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{_RESULT: json.dumps(report)}], schema=_ARROW_SCHEMA)
+
+
+def collect_results(sent: DataFrame, destinations: Sequence[Destination]) -> BatchResult:
+    """Run the job of `send_frame`, then hand the rows to the destinations inside this process."""
+    table = sent.toArrow()
+    is_report = pc.is_valid(table.column(_RESULT))
+    reports = [json.loads(text) for text in table.filter(is_report).column(_RESULT).to_pylist()]
+    rows = table.filter(pc.invert(is_report)).drop_columns([_RESULT])
+    local = [d for d in destinations if isinstance(d, LocalDestination)]
+    for destination in local:
+        destination.accept(rows)
+    results = [SendResult.from_dict(fields) for report in reports for fields in report["results"]]
+    local_bytes = pc.sum(pc.binary_length(rows.column(record.PAYLOAD))).as_py() or 0
+    return BatchResult(
+        rows=sum(report["rows"] for report in reports),
+        payload_bytes=sum(result.payload_bytes for result in results) + local_bytes * len(local),
+        duplicates=sum(result.duplicates for result in results),
+    )
+
+
+def ensure_all(destinations: Sequence[Destination]) -> None:
+    """Create or check what each destination needs, and say which one failed."""
+    for destination in destinations:
+        try:
+            destination.ensure()
+        except HeadgateError as error:
+            raise error.at(f"destinations.{destination.name}") from None

@@ -1,0 +1,42 @@
+"""What Spark reports, as headgate's own errors: one line that says what happened, never a Java stack trace."""
+
+from __future__ import annotations
+
+import re
+
+from headgate.model import DataError, HeadgateError, InternalError
+
+__all__ = ["from_spark", "short"]
+
+_CLASS = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\]\s*")
+# SQLSTATE class 22 is a value that an expression cannot take; P0001 is the user's own raise_error().
+_BAD_VALUE = re.compile(r"\[([A-Z_.]+)\] ([^\n]*?) SQLSTATE: (?:22\w{3}|P0001)")
+_PYTHON_ERROR = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Exit))(?:: (.*))?$", re.MULTILINE)
+
+
+def from_spark(error: BaseException) -> HeadgateError:
+    """The headgate error inside a Spark exception, or an `InternalError` with the one line that matters."""
+    if isinstance(error, HeadgateError):
+        return error
+    text = str(error)
+    found = HeadgateError.from_text(text)
+    if found is not None:
+        return found
+    value = _BAD_VALUE.search(text)
+    if value is not None:
+        return DataError(
+            f"an expression cannot take a row's value: {value[2][:300]}",
+            remedy="filter such rows out before, or use the forgiving form (try_cast, try_divide, coalesce)",
+        )
+    python = [m for m in _PYTHON_ERROR.finditer(text) if m[1] != "Py4JException"]
+    message = f"{python[-1][1]}: {python[-1][2] or ''}" if python else short(error)
+    return InternalError(
+        f"the batch failed: {message[:500]}",
+        remedy="it is tried again; the whole story is in logs/spark.log under the data directory",
+    )
+
+
+def short(error: BaseException) -> str:
+    """The first sentence of a Spark error, without its class tags and query plan."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return _CLASS.sub("", line).split(" SQLSTATE:")[0].strip()[:400]

@@ -1,0 +1,116 @@
+"""What a pipeline says of itself: one object that the CLI, HTTP, metrics and logs all read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headgate.model import HeadgateError, Status
+
+__all__ = ["Report", "Reporter"]
+
+_RATE_WINDOW_S = 10.0
+_DURATIONS_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A pipeline at one moment. Totals count from the start of the process."""
+
+    pipeline: str
+    source: str
+    destinations: tuple[str, ...]
+    status: Status = Status.STARTING
+    status_since: float = 0.0  # seconds since the epoch
+    rows_total: int = 0
+    bytes_total: int = 0
+    duplicates_total: int = 0
+    batches_total: int = 0
+    restarts_total: int = 0
+    errors_total: int = 0
+    rows_per_second: float = 0.0
+    last_batch_rows: int = 0
+    last_batch_seconds: float = 0.0
+    batch_seconds_p50: float = 0.0
+    last_delivery: float | None = None  # seconds since the epoch
+    lag_rows: int | None = None
+    error: dict[str, str] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Reporter:
+    """Keeps a pipeline's report up to date. Written by its supervisor, read by any thread."""
+
+    def __init__(self, pipeline: str, source: str, destinations: tuple[str, ...]) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._report = Report(pipeline, source, destinations, status_since=time.time())
+        self._recent: deque[tuple[float, int]] = deque()
+        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
+
+    @property
+    def report(self) -> Report:
+        with self._lock:
+            return replace(self._report, rows_per_second=self._rate(time.monotonic()))
+
+    def status(self, status: Status, error: HeadgateError | None = None) -> None:
+        with self._changed:
+            known = self._report
+            since = known.status_since if status is known.status else time.time()
+            self._report = replace(
+                known,
+                status=status,
+                status_since=since,
+                error=error.as_dict() if error else None,
+                errors_total=known.errors_total + (error is not None),
+            )
+            self._changed.notify_all()
+
+    def restarted(self) -> None:
+        with self._lock:
+            self._report = replace(self._report, restarts_total=self._report.restarts_total + 1)
+
+    def lag(self, rows: int | None) -> None:
+        with self._lock:
+            self._report = replace(self._report, lag_rows=rows)
+
+    def batch(self, *, rows: int, payload_bytes: int, duplicates: int, seconds: float) -> None:
+        with self._changed:
+            self._recent.append((time.monotonic(), rows))
+            self._durations.append(seconds)
+            known = self._report
+            self._report = replace(
+                known,
+                rows_total=known.rows_total + rows,
+                bytes_total=known.bytes_total + payload_bytes,
+                duplicates_total=known.duplicates_total + duplicates,
+                batches_total=known.batches_total + 1,
+                last_batch_rows=rows,
+                last_batch_seconds=seconds,
+                batch_seconds_p50=sorted(self._durations)[len(self._durations) // 2],
+                last_delivery=time.time(),
+            )
+            self._changed.notify_all()
+
+    def wait_for(self, *statuses: Status, timeout_s: float) -> bool:
+        """Wait until the pipeline is in one of these states."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._report.status in statuses, timeout_s)
+
+    def wait_for_rows(self, rows: int, timeout_s: float) -> bool:
+        """Wait until so many rows have been delivered by this process."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._report.rows_total >= rows, timeout_s)
+
+    def _rate(self, now: float) -> float:
+        while self._recent and self._recent[0][0] < now - _RATE_WINDOW_S:
+            self._recent.popleft()
+        if not self._recent:
+            return 0.0
+        span = max(now - self._recent[0][0], 1.0)
+        return sum(rows for _, rows in self._recent) / span

@@ -1,0 +1,158 @@
+"""The Spark session, set up once, with settings that suit small machines and short batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from headgate.model import ConnectError, DependencyError
+
+__all__ = ["SparkOptions", "check_worker_python", "open_session"]
+
+# Measured on two cores with batches of 100 rows, median of a warm micro-batch; see docs/performance.md.
+_SETTINGS = {
+    # Hadoop's default manager forks helper processes for every small file on a local disk.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # The state file is written atomically by ourselves; a checksum beside every offset file guards nothing more.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    # Adaptive planning costs more than it can win on batches this small, and streaming refuses it anyway.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # How often an idle query asks its source for news: a trade of idle CPU against latency.
+    "spark.sql.streaming.pollingDelay": "25ms",
+    # A send that failed is judged by the supervisor; Spark itself must not send again.
+    "spark.task.maxFailures": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+
+_LOG4J = """\
+status = off
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {directory}/spark.log
+appender.file.filePattern = {directory}/spark.%i.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """What the configuration says about Spark."""
+
+    java_home: Path
+    log_dir: Path
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+    ui: bool = False
+    conf: dict[str, str] = field(default_factory=dict)
+
+
+def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSession:
+    """Start Spark (or join the session this process already has)."""
+    os.environ["JAVA_HOME"] = str(options.java_home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
+    check_worker_python(os.environ["PYSPARK_PYTHON"])
+    _quiet_loggers()
+    builder = SparkSession.builder.appName(app_name).master(options.master)
+    for key, value in _settings(options).items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(options.log_dir / "spark-start.log"):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise ConnectError(
+            f"Spark did not start on {options.master}: {_first_line(error)}",
+            where="spark",
+            remedy=f"read {options.log_dir / 'spark-start.log'}; try: headgate check",
+        ) from error
+    assert isinstance(session, SparkSession)
+    return session
+
+
+def _quiet_loggers() -> None:
+    """Both print whole Java stack traces for what headgate reports in one line."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+def _settings(options: SparkOptions) -> dict[str, str]:
+    log4j = options.log_dir / "log4j2.properties"
+    options.log_dir.mkdir(parents=True, exist_ok=True)
+    log4j.write_text(_LOG4J.format(directory=options.log_dir), encoding="utf-8")
+    return (
+        _SETTINGS
+        | {
+            "spark.driver.memory": options.driver_memory,
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -XX:+UseParallelGC",
+            "spark.ui.enabled": str(options.ui).lower(),
+            "spark.sql.warehouse.dir": (options.log_dir.parent / "warehouse").as_uri(),
+        }
+        | options.conf
+    )
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Java and the workers inherit this process's output when they start: give them a file, not the terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = [os.dup(1), os.dup(2)]
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        yield
+    finally:
+        for number, original in enumerate(saved, 1):
+            os.dup2(original, number)
+            os.close(original)
+        os.close(file)
+
+
+def check_worker_python(python: str) -> None:
+    """Without these modules in the workers' Python, Spark only says that a worker failed to connect back."""
+    if Path(python) == Path(sys.executable):
+        return
+    try:
+        done = subprocess.run(
+            [python, "-c", "import pyarrow, pandas, headgate"], capture_output=True, text=True, timeout=60, check=False
+        )
+        problem = done.stderr.strip().splitlines()[-1] if done.returncode else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        problem = str(error)
+    if problem:
+        raise DependencyError(
+            f"the Python of Spark's workers cannot be used: {problem}",
+            where=f"PYSPARK_PYTHON={python}",
+            remedy=f"unset PYSPARK_PYTHON, or install headgate there: {python} -m pip install headgate",
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

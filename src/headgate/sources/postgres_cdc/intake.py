@@ -1,0 +1,172 @@
+"""Sorts the messages of the stream into whole transactions and appends them to the spool.
+
+It looks at a message's kind and ids only; decoding the rows is Spark's work, later and in bulk.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction
+from headgate.sources.postgres_cdc.streamed import StreamedTransactions
+
+__all__ = ["Intake"]
+
+_LENGTH = struct.Struct("<I")
+_XID = struct.Struct("!I")
+_TWO_XIDS = struct.Struct("!II")
+_BEGIN = struct.Struct("!cQqI")  # kind, commit LSN, time, xid
+_COMMIT = struct.Struct("!cBQQq")  # kind, flags, commit LSN, end LSN, time
+_STREAM_COMMIT = struct.Struct("!cIBQQq")  # kind, xid, flags, commit LSN, end LSN, time
+
+_CHANGES = frozenset(b"IUDTM")
+_RELATION = ord("R")
+_MESSAGE = ord("M")
+
+
+class Intake:
+    """Takes pgoutput messages in the order of the stream."""
+
+    def __init__(self, spool: SpoolWriter) -> None:
+        self._spool = spool
+        self._streamed = StreamedTransactions(spool.directory)
+        self._body: bytearray | None = None  # the transaction being received, if one is
+        self._changes = 0
+        self._relations: list[bytes] = []
+        self._stream_xid: int | None = None  # inside a block of a streamed transaction
+        self.transactions_total = 0
+        self.changes_total = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is half received."""
+        return self._body is None and self._stream_xid is None
+
+    def take(self, message: memoryview | bytes, lsn: int) -> None:
+        """One pgoutput message, at its LSN."""
+        kind = message[0]
+        if self._stream_xid is None and self._body is not None and kind != 67:  # not a Commit
+            self._add(kind, message)
+            return
+        try:
+            self._control(kind, message, lsn)
+        except struct.error:
+            raise ProtocolError(
+                f"a {chr(kind)!r} message of {len(message)} bytes is cut off", where="pgoutput"
+            ) from None
+
+    def _add(self, kind: int, message: memoryview | bytes) -> None:
+        body = self._body
+        assert body is not None
+        body += _LENGTH.pack(len(message))
+        body += message
+        if kind in _CHANGES:
+            self._changes += 1
+        elif kind == _RELATION:
+            self._relations.append(bytes(message))
+
+    def _control(self, kind: int, message: memoryview | bytes, lsn: int) -> None:
+        match chr(kind):
+            case "B":
+                self._begin(message)
+            case "C":
+                _, _, commit_lsn, end_lsn, time_us = _COMMIT.unpack_from(message)
+                self._commit(commit_lsn, end_lsn, time_us)
+            case "S":
+                (self._stream_xid,) = _XID.unpack_from(message, 1)
+            case "E":
+                self._stream_xid = None
+            case "c":
+                self._commit_streamed(message)
+            case "A":
+                self._streamed.abort(*_TWO_XIDS.unpack_from(message, 1))
+            case _ if self._stream_xid is not None:
+                self._add_streamed(message)
+            case "M":
+                self._lone_message(message, lsn)
+            case "R" | "Y" | "O":
+                raise ProtocolError(f"a {chr(kind)!r} message outside a transaction", where="pgoutput")
+            case _:
+                raise ProtocolError(f"an unknown message {chr(kind)!r}", where="pgoutput")
+
+    def _begin(self, message: memoryview | bytes) -> None:
+        _, _, _, self._xid = _BEGIN.unpack_from(message)
+        self._body = bytearray()
+        self._changes = 0
+        self._relations = []
+        self._add(ord("B"), message)
+
+    def _commit(self, commit_lsn: int, end_lsn: int, time_us: int) -> None:
+        if self._body is None:
+            raise ProtocolError("a Commit without a Begin", where="pgoutput")
+        self._finish(Transaction(end_lsn, commit_lsn, time_us, self._xid, self._changes), [self._body])
+
+    def _finish(self, transaction: Transaction, chunks: list[bytearray]) -> None:
+        """Relations are on disk before the transaction becomes visible; an empty transaction is no news."""
+        for relation in self._relations:
+            self._spool.add_relation(transaction.end_lsn, relation)
+        if transaction.changes:
+            self._spool.append(transaction, chunks)
+            self.transactions_total += 1
+            self.changes_total += transaction.changes
+        self._body = None
+
+    def _add_streamed(self, message: memoryview | bytes) -> None:
+        """Inside a streamed block every message carries its subtransaction behind its kind; the spool wants it off."""
+        assert self._stream_xid is not None
+        (subxid,) = _XID.unpack_from(message, 1)
+        self._streamed.add(self._stream_xid, subxid, bytes(message[:1]) + bytes(message[5:]))
+
+    def _commit_streamed(self, message: memoryview | bytes) -> None:
+        _, xid, _, commit_lsn, end_lsn, time_us = _STREAM_COMMIT.unpack_from(message)
+        begin = _BEGIN.pack(b"B", commit_lsn, time_us, xid)
+        changes, relations = self._count(xid)
+        for relation in relations:
+            self._spool.add_relation(end_lsn, relation)
+        if changes:
+            self._spool.append(Transaction(end_lsn, commit_lsn, time_us, xid, changes), self._framed(xid, begin))
+            self.transactions_total += 1
+            self.changes_total += changes
+        self._streamed.discard(xid)
+
+    def _count(self, xid: int) -> tuple[int, list[bytes]]:
+        changes = 0
+        relations: list[bytes] = []
+        for message in self._streamed.messages(xid):
+            if message[0] in _CHANGES:
+                changes += 1
+            elif message[0] == _RELATION:
+                relations.append(message)
+        return changes, relations
+
+    def _framed(self, xid: int, begin: bytes) -> Iterator[bytes]:
+        yield _LENGTH.pack(len(begin)) + begin
+        block = bytearray()
+        for message in self._streamed.messages(xid):
+            block += _LENGTH.pack(len(message))
+            block += message
+            if len(block) > 1 << 18:
+                yield bytes(block)
+                block.clear()
+        yield bytes(block)
+
+    def _lone_message(self, message: memoryview | bytes, lsn: int) -> None:
+        """`pg_logical_emit_message(false, ...)` belongs to no transaction: it becomes one of its own.
+
+        Its LSN is where its record begins, which may be where the commit before it ends: one more is its own end.
+        """
+        self._xid = 0
+        self._relations = []
+        self._changes = 0
+        self._body = bytearray()
+        self._add(ord("B"), _BEGIN.pack(b"B", lsn, 0, 0))
+        self._add(_MESSAGE, message)
+        self._finish(Transaction(lsn + 1, lsn, 0, 0, 1), [self._body])
+
+    def reset(self) -> None:
+        """Forget what was half received when the connection broke: PostgreSQL sends it again from its begin."""
+        self._body = None
+        self._stream_xid = None
+        self._streamed.discard_all()

@@ -1,0 +1,266 @@
+"""The reader: one process per slot that holds START_REPLICATION, answers keepalives and fills the spool.
+
+It does nothing else, so that neither Spark nor a slow destination can make PostgreSQL wait for an answer. It starts
+where the slot stands, reconnects for ever, and tells the server only what the pipeline has confirmed. While nothing is
+in flight it confirms the server's own position, so that an idle publication pins no WAL.
+
+Run as `python -m headgate.sources.postgres_cdc.reader`, with its options as JSON on standard input; it ends when
+that input closes, so that it never outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from headgate.model import HeadgateError, OccupiedError, Retry
+from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
+from headgate.sources.postgres_cdc.intake import Intake
+from headgate.sources.postgres_cdc.replication import ReplicationConnection
+from headgate.sources.postgres_cdc.slot import connect, ensure_publications, ensure_slot
+from headgate.sources.postgres_cdc.spool import SpoolWriter
+
+__all__ = ["Reader", "ReaderOptions", "main"]
+
+_XLOG_DATA = ord("w")
+_KEEPALIVE = struct.Struct("!cQqB")
+_XLOG_HEAD = struct.Struct("!cQQq")
+_HEAD = _XLOG_HEAD.size
+_LSN = struct.Struct("!Q")
+
+_STATUS_S = 1.0  # how often confirmed positions are passed on; keepalives are answered at once
+_IDLE_S = 0.25
+_FRAMES_PER_TURN = 4096
+_BACKOFF_FIRST_S = 0.2
+_BACKOFF_MOST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """What a reader needs to know. Travels as JSON on standard input, never on the command line."""
+
+    url: str
+    slot: str
+    publications: tuple[str, ...]
+    spool: str
+    max_spool_bytes: int = 1 << 30
+    protocol: int = 2
+    failover: bool = False
+    create_publication_for: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ReaderOptions(slot={self.slot!r}, publications={self.publications!r})"
+
+
+class Reader:
+    """Streams one slot into one spool until told to stop."""
+
+    def __init__(self, options: ReaderOptions) -> None:
+        self._options = options
+        self._directory = Path(options.spool)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _hold(self._directory / "lock")
+        self._control = SpoolControl(self._directory)
+        self._state = ReaderState(pid=os.getpid())
+        self._spool: SpoolWriter | None = None
+        self._flushed = 0  # what PostgreSQL was told
+        self._told_at = 0.0
+        self.stopping = False
+
+    def run(self) -> None:
+        """Connect, stream, and on a lost connection do it again, for ever."""
+        backoff_s = _BACKOFF_FIRST_S
+        while not self.stopping:
+            began = time.monotonic()
+            try:
+                self._stream()
+            except HeadgateError as error:
+                if error.retry is not Retry.BACKOFF:
+                    self._tell(status="error", error=error.as_dict())
+                    raise
+                self._tell(status="reconnecting", error=error.as_dict())
+            if time.monotonic() - began > _BACKOFF_MOST_S:
+                backoff_s = _BACKOFF_FIRST_S
+            self._pause(backoff_s)
+            backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
+        self._tell(status="stopped", error=None)
+
+    def _stream(self) -> None:
+        options = self._options
+        with connect(options.url) as catalog:
+            ensure_publications(catalog, options.publications, options.create_publication_for)
+            slot = ensure_slot(catalog, options.slot, failover=options.failover)
+        link = ReplicationConnection(options.url, options.slot)
+        try:
+            server = link.identify()
+            link.start(options.publications, protocol=options.protocol)
+            # PostgreSQL sends again from the slot's position, so the spool begins again there, too.
+            self._spool = spool = SpoolWriter(self._directory)
+            self._flushed = slot.confirmed_lsn
+            self._state = replace(
+                self._state,
+                system_id=server.system_id,
+                database=server.database,
+                server_version=server.version,
+                start_lsn=slot.confirmed_lsn,
+                received_lsn=slot.confirmed_lsn,
+            )
+            self._control.advance(slot.confirmed_lsn)
+            self._tell(status="streaming", error=None)
+            try:
+                self._pump(link, Intake(spool))
+            finally:
+                spool.close()
+        finally:
+            link.close()
+            self._state = replace(self._state, reconnects_total=self._state.reconnects_total + 1)
+
+    def _pump(self, link: ReplicationConnection, intake: Intake) -> None:
+        while not self.stopping:
+            if self._full(intake):
+                self._hold_back(link, intake)
+                continue
+            drained = self._take_frames(link, intake)
+            now = time.monotonic()
+            if drained or now - self._told_at >= _STATUS_S:
+                assert self._spool is not None
+                self._spool.flush()
+                self._report(link, intake, force=now - self._told_at >= _STATUS_S)
+            if drained:
+                link.wait(_IDLE_S)
+                self._pause(0)
+        self._report(link, intake, force=True)
+
+    def _take_frames(self, link: ReplicationConnection, intake: Intake) -> bool:
+        """Take what has arrived; True when there is no more for now."""
+        receive, take = link.receive, intake.take
+        for _ in range(_FRAMES_PER_TURN):
+            frame = receive()
+            if frame is None:
+                return True
+            if frame[0] == _XLOG_DATA:
+                take(frame[_HEAD:], _LSN.unpack_from(frame, 1)[0])
+            else:
+                self._keepalive(link, intake, frame)
+        return False
+
+    def _keepalive(self, link: ReplicationConnection, intake: Intake, frame: memoryview | bytes) -> None:
+        _, wal_end, _, reply = _KEEPALIVE.unpack(frame)
+        self._state = replace(self._state, server_lsn=wal_end)
+        if intake.idle:
+            self._state = replace(self._state, received_lsn=max(self._state.received_lsn, wal_end))
+        if reply:
+            assert self._spool is not None
+            self._spool.flush()
+            self._report(link, intake, force=True)
+
+    def _report(self, link: ReplicationConnection, intake: Intake, *, force: bool) -> None:
+        """Pass confirmed positions on to PostgreSQL, free the spool, and write down how we are doing."""
+        spool = self._spool
+        assert spool is not None
+        confirmed = self._control.confirmed
+        if confirmed >= spool.end_lsn and intake.idle:
+            # Nothing is in flight: what the server has sent without rows for us is done with, too.
+            confirmed = max(confirmed, self._state.received_lsn)
+        moved = confirmed > self._flushed
+        if not (moved or force):
+            return
+        if moved:
+            self._control.advance(confirmed)
+            self._flushed = confirmed
+            spool.release(confirmed)
+        received = max(self._state.received_lsn, spool.end_lsn, self._flushed)
+        link.send_status(received, self._flushed)
+        self._told_at = time.monotonic()
+        self._tell(
+            status="streaming",
+            error=None,
+            received_lsn=received,
+            confirmed_lsn=self._flushed,
+            transactions_total=intake.transactions_total,
+            changes_total=intake.changes_total,
+        )
+
+    def _full(self, intake: Intake) -> bool:
+        """Too much is waiting; but what is half received must be let in, or it would never end."""
+        spool = self._spool
+        assert spool is not None
+        waiting = spool.end_lsn > self._control.confirmed if spool.held_bytes > self._options.max_spool_bytes else False
+        return waiting and intake.idle
+
+    def _hold_back(self, link: ReplicationConnection, intake: Intake) -> None:
+        """Leave the rest in PostgreSQL until the pipeline confirms, and keep the connection alive meanwhile."""
+        self._report(link, intake, force=time.monotonic() - self._told_at >= _STATUS_S)
+        self._tell(status="waiting", error=None)
+        self._pause(_IDLE_S / 5)
+
+    def _tell(self, **changes: object) -> None:
+        spool = self._spool
+        self._state = replace(
+            self._state,
+            updated_at=time.time(),
+            spool_end_lsn=spool.end_lsn if spool else 0,
+            spool_bytes=spool.held_bytes if spool else 0,
+            **changes,  # type: ignore[arg-type]
+        )
+        self._control.write_state(self._state)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but end at once when standard input closes: whoever started us is gone."""
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+        if ready and not os.read(sys.stdin.fileno(), 4096):
+            self.stopping = True
+
+
+def _hold(path: Path) -> int:
+    """The lock that says: this spool has a living reader."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise OccupiedError(
+            "another reader fills this spool", where=str(path.parent), remedy="stop it, or use another data directory"
+        ) from None
+    return descriptor
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Read unbuffered: whatever a buffer took from the pipe would hide its end from `select`."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(descriptor, 1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+def main() -> None:
+    """Entry point of the process: options as one JSON line, then run until that input closes or a signal comes."""
+    fields = json.loads(_first_line(sys.stdin.fileno()))
+    reader = Reader(msgspec.convert(fields, ReaderOptions))
+
+    def stop(*_: object) -> None:
+        reader.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pipeline, which stops us in its turn
+    try:
+        reader.run()
+    except HeadgateError:
+        sys.exit(1)  # the state file says why
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""MessagePack, as much of it as events need: nil, booleans, 64-bit integers, floats, text, bytes, lists, maps.
+
+Written bytes are canonical: integers and lengths take their shortest form, floats are always 64 bits wide, maps keep
+the order of their keys. Reading accepts every form, checks each length against the bytes that are there, and refuses
+extension types, keys that are not text, duplicate keys, deep nesting and bytes left over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import Any
+
+from headgate.model import DataError, ProtocolError
+from headgate.wire.pgtypes import Value
+
+__all__ = ["MAX_DEPTH", "packb", "unpackb"]
+
+MAX_DEPTH = 64
+
+_F64 = Struct("!Bd")
+_U8, _U16, _U32, _U64 = (Struct(f"!B{code}") for code in "BHIQ")
+_I8, _I16, _I32, _I64 = (Struct(f"!B{code}") for code in "bhiq")
+
+
+def packb(value: Value) -> bytes:
+    """The canonical bytes of a value."""
+    out = bytearray()
+    try:
+        _pack(out, value, MAX_DEPTH)
+    except (struct.error, UnicodeEncodeError):
+        raise DataError("a value is too large for MessagePack, or its text is not Unicode") from None
+    return bytes(out)
+
+
+def _pack(out: bytearray, value: Value, depth: int) -> None:
+    if isinstance(value, str):
+        out += _text(value)
+    elif value is None:
+        out.append(0xC0)
+    elif isinstance(value, bool):
+        out.append(0xC3 if value else 0xC2)
+    elif isinstance(value, int):
+        out += _integer(value)
+    elif isinstance(value, float):
+        out += _F64.pack(0xCB, value)
+    elif isinstance(value, bytes):
+        out += _header(len(value), 0, 0, (0xC4, 0xC5, 0xC6)) + value
+    elif depth == 0:
+        raise DataError("a value is nested too deeply for an event")
+    elif isinstance(value, list):
+        out += _header(len(value), 0x90, 16, (0, 0xDC, 0xDD))
+        for item in value:
+            _pack(out, item, depth - 1)
+    else:
+        out += _header(len(value), 0x80, 16, (0, 0xDE, 0xDF))
+        for key, item in value.items():
+            out += _key(key) if len(key) < 64 else _text(key)
+            _pack(out, item, depth - 1)
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return _header(len(data), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + data
+
+
+_key = lru_cache(maxsize=4096)(_text)  # field and column names come back in every event
+
+
+def _header(size: int, fix: int, fix_limit: int, tags: tuple[int, int, int]) -> bytes:
+    """The shortest header: inside one byte, or a tag with 8, 16 or 32 bits (tag 0: there is no 8-bit form)."""
+    if size < fix_limit:
+        return bytes((fix | size,))
+    if size <= 0xFF and tags[0]:
+        return _U8.pack(tags[0], size)
+    return _U16.pack(tags[1], size) if size <= 0xFFFF else _U32.pack(tags[2], size)
+
+
+def _integer(value: int) -> bytes:
+    if -32 <= value < 128:
+        return bytes((value & 0xFF,))
+    return _unsigned(value) if value > 0 else _signed(value)
+
+
+def _unsigned(value: int) -> bytes:
+    if value <= 0xFF:
+        return _U8.pack(0xCC, value)
+    if value <= 0xFFFF:
+        return _U16.pack(0xCD, value)
+    return _U32.pack(0xCE, value) if value <= 0xFFFFFFFF else _U64.pack(0xCF, value)
+
+
+def _signed(value: int) -> bytes:
+    if value >= -0x80:
+        return _I8.pack(0xD0, value)
+    if value >= -0x8000:
+        return _I16.pack(0xD1, value)
+    return _I32.pack(0xD2, value) if value >= -0x80000000 else _I64.pack(0xD3, value)
+
+
+def unpackb(data: bytes) -> Value:
+    """Read exactly one value."""
+    reader = _Reader(data)
+    try:
+        value = reader.value(MAX_DEPTH)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise ProtocolError("MessagePack ends too early, or its text is not UTF-8") from None
+    if reader.pos != len(data):
+        raise ProtocolError("bytes are left over after a MessagePack value")
+    return value
+
+
+class _Reader:
+    """A place in the bytes."""
+
+    __slots__ = ("data", "pos")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+
+    def take(self, layout: Struct) -> Any:
+        (value,) = layout.unpack_from(self.data, self.pos)
+        self.pos += layout.size
+        return value
+
+    def raw(self, size: int) -> bytes:
+        value = self.data[self.pos : self.pos + size]
+        if len(value) != size:
+            raise IndexError
+        self.pos += size
+        return value
+
+    def value(self, depth: int) -> Value:
+        tag = self.data[self.pos]
+        self.pos += 1
+        if tag < 0x80:
+            return tag
+        if tag >= 0xE0:
+            return tag - 0x100
+        if tag < 0x90:
+            return self.map(tag & 0x0F, depth)
+        if tag < 0xA0:
+            return self.list(tag & 0x0F, depth)
+        if tag < 0xC0:
+            return self.raw(tag & 0x1F).decode()
+        read = _READ.get(tag)
+        if read is None:
+            raise ProtocolError(f"MessagePack tag 0x{tag:02X} has no place in an event")
+        return read(self, depth)
+
+    def list(self, size: int, depth: int) -> list[Value]:
+        self._check(size, depth)
+        return [self.value(depth - 1) for _ in range(size)]
+
+    def map(self, size: int, depth: int) -> dict[str, Value]:
+        self._check(size * 2, depth)
+        items: dict[str, Value] = {}
+        for _ in range(size):
+            key = self.value(depth - 1)
+            if not isinstance(key, str) or key in items:
+                raise ProtocolError("a MessagePack map has a key that is not text, or twice the same key")
+            items[key] = self.value(depth - 1)
+        return items
+
+    def _check(self, size: int, depth: int) -> None:
+        if depth == 0:
+            raise ProtocolError("MessagePack is nested too deeply for an event")
+        if size > len(self.data) - self.pos:  # every item takes a byte at least
+            raise IndexError
+
+
+def _number(code: str) -> Callable[[_Reader, int], Value]:
+    layout = Struct(f"!{code}")
+    return lambda reader, _depth: reader.take(layout)
+
+
+def _sized(code: str, read: Callable[[_Reader, int, int], Value]) -> Callable[[_Reader, int], Value]:
+    layout = Struct(f"!{code}")
+    return lambda reader, depth: read(reader, reader.take(layout), depth)
+
+
+def _read_text(reader: _Reader, size: int, _depth: int) -> str:
+    return reader.raw(size).decode()
+
+
+def _read_bytes(reader: _Reader, size: int, _depth: int) -> bytes:
+    return reader.raw(size)
+
+
+_READ: dict[int, Callable[[_Reader, int], Value]] = {
+    0xC0: lambda _reader, _depth: None,
+    0xC2: lambda _reader, _depth: False,
+    0xC3: lambda _reader, _depth: True,
+    **{0xC4 + i: _sized(code, _read_bytes) for i, code in enumerate("BHI")},
+    **{0xCA + i: _number(code) for i, code in enumerate("fdBHIQbhiq")},
+    **{0xD9 + i: _sized(code, _read_text) for i, code in enumerate("BHI")},
+    **{0xDC + i: _sized(code, _Reader.list) for i, code in enumerate("HI")},
+    **{0xDE + i: _sized(code, _Reader.map) for i, code in enumerate("HI")},
+}

@@ -1,0 +1,46 @@
+"""The subject of an event: `cdc.{schema}.{table}.{op}`, with every name made safe.
+
+A subject's tokens are parted by dots, may not be empty, and may not contain white space, `*` or `>`. Such characters
+are written as `%` and two hexadecimal digits for each byte of UTF-8, and so is `%` itself: two tables never share a
+subject. An empty name, which only a logical message's prefix can be, is a lone `%`.
+
+A logical message has no table: its prefix takes the table's place, and `message` the place of schema and operation.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from headgate.wire.envelope.event import Event
+
+__all__ = ["DEFAULT_SUBJECT", "TABLE_SUBJECT", "subject_of", "subject_token"]
+
+DEFAULT_SUBJECT = "cdc.{schema}.{table}.{op}"
+TABLE_SUBJECT = "cdc.{table}.{op}"  # the shorter form; tables of one name in two schemas share it
+
+_UNSAFE = re.compile(r"[\x00-\x20\x7f.*>%\s]")
+
+
+def subject_token(name: str) -> str:
+    """A name as one token of a subject."""
+    return _UNSAFE.sub(_escaped, name) or "%"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
+def subject_of(event: Event, template: str = DEFAULT_SUBJECT) -> str:
+    """The subject of an event; `template` may name `{schema}`, `{table}` and `{op}`."""
+    if event.relation is not None:
+        schema, table = event.relation.schema, event.relation.name
+    else:
+        schema, table = "message", str((event.detail or {}).get("prefix", ""))
+    return _filled(template, schema, table, event.operation.lower())
+
+
+@lru_cache(maxsize=4096)  # a database has few tables and many events
+def _filled(template: str, schema: str, table: str, op: str) -> str:
+    names = {"schema": subject_token(schema), "table": subject_token(table), "op": op}
+    return re.sub(r"\{(schema|table|op)\}", lambda name: names[name[1]], template)

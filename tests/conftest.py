@@ -1,0 +1,42 @@
+"""Fixtures that every test may use: real servers and one Spark session, started once when first asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from pyspark.sql import SparkSession
+
+from headgate.embedded import Endpoints, Stack, find_java
+from headgate.pipeline.session import SparkOptions, open_session
+
+# Timing differs too much between machines to be part of a property.
+settings.register_profile("headgate", deadline=None)
+settings.load_profile("headgate")
+
+# Settings of the person who runs the tests must not leak into them.
+for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
+    del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
+    """PostgreSQL and NATS, shared by all tests: use names of your own in them."""
+    with Stack(tmp_path_factory.mktemp("stack"), durable=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_dir: Path) -> Iterator[SparkSession]:
+    """One Spark session for the whole run; starting one takes seconds."""
+    session = open_session(SparkOptions(java_home=find_java(spark_dir / "java").home, log_dir=spark_dir / "logs"))
+    yield session
+    session.stop()

@@ -1,0 +1,1 @@
+"""Real PostgreSQL servers as the oracle of the wire packages."""

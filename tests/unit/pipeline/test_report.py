@@ -1,0 +1,43 @@
+"""What a pipeline says of itself."""
+
+from __future__ import annotations
+
+import threading
+
+from headgate.model import ConnectError, Status
+from headgate.pipeline.report import Reporter
+
+
+def reporter() -> Reporter:
+    return Reporter("p", "s", ("d",))
+
+
+def test_totals_add_up() -> None:
+    one = reporter()
+    one.batch(rows=10, payload_bytes=100, duplicates=1, seconds=0.1)
+    one.batch(rows=5, payload_bytes=50, duplicates=0, seconds=0.3)
+    report = one.report
+    assert (report.rows_total, report.bytes_total, report.duplicates_total, report.batches_total) == (15, 150, 1, 2)
+    assert report.last_batch_rows == 5
+    assert report.rows_per_second > 0
+
+
+def test_an_error_is_shown_until_the_next_state() -> None:
+    one = reporter()
+    one.status(Status.DEGRADED, ConnectError("gone", remedy="wait"))
+    assert one.report.error is not None
+    assert one.report.error["remedy"] == "wait"
+    one.status(Status.RUNNING)
+    assert one.report.error is None
+    assert one.report.errors_total == 1
+
+
+def test_waiting_wakes_up() -> None:
+    one = reporter()
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(one.wait_for(Status.STOPPED, timeout_s=10)))
+    waiter.start()
+    one.status(Status.STOPPED)
+    waiter.join(10)
+    assert woken == [True]
+    assert not one.wait_for_rows(1, timeout_s=0.01)
