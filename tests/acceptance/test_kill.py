@@ -58,7 +58,7 @@ def test_kill_9_twice_then_catch_up(project: Project) -> None:
         process = project.start("run")
         wait_for(lambda: delivered(project) >= 1500, process)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
     done = project.run("run", "--once")
     assert done.returncode == 0, done.stderr
     with Stack(project.directory / ".headgate", postgres=False) as endpoints:
@@ -77,7 +77,7 @@ def test_sigterm_finishes_the_batch_and_a_restart_repeats_nothing(project: Proje
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert "rows delivered" in errors
+    assert "batches delivered" in errors
     state = json.loads((project.directory / ".headgate/pipelines/orders/state.json").read_text())
     with Stack(project.directory / ".headgate", postgres=False) as endpoints:
         first = read_stream(endpoints.nats_url, "KILL", state["rows"])

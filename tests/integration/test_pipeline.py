@@ -42,7 +42,7 @@ def spec(tmp_path: Path, memory: MemoryDestination) -> PipelineSpec:
     options = {"rowsPerSecond": "0", "numRows": "250", "maxOffsetsPerTrigger": "100"}
     return PipelineSpec(
         name=f"p{uuid.uuid4().hex[:8]}",
-        source=SourceSpec("orders", "random", "test-orders", options),
+        source=SourceSpec("orders", "random", options, origin=lambda: "test-orders"),
         destinations=(memory,),
         topic="t.{kind}",
         state_path=tmp_path / "state.json",
@@ -197,7 +197,7 @@ def test_a_failing_destination_is_tried_again(spec: PipelineSpec, run: Run) -> N
 
 def test_state_that_belongs_to_another_source(spec: PipelineSpec, run: Run) -> None:
     assert run(spec).join(90)
-    other = dataclasses.replace(spec, source=dataclasses.replace(spec.source, origin="other-orders"))
+    other = dataclasses.replace(spec, source=dataclasses.replace(spec.source, origin=lambda: "other-orders"))
     supervisor = run(other)
     assert supervisor.join(60)
     assert supervisor.report.error is not None

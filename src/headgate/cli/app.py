@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from headgate import __version__
+from headgate.cli.bridge import bridge
 from headgate.cli.check import check
 from headgate.cli.demo import demo
 from headgate.cli.init import init
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, init, validate, check, run, status, up, reset, schema):
+for command in (demo, init, validate, check, run, bridge, status, up, reset, schema):
     app.command()(command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -18,8 +19,10 @@ from headgate.config import Config, parse
 from headgate.config.models import NatsDestinationSection
 from headgate.control import Service
 from headgate.control.logs import configure_logs
+from headgate.control.shop import Shop
 from headgate.control.watch import StreamWatch
 from headgate.destinations.nats import NatsOptions
+from headgate.embedded import Endpoints
 from headgate.model import DeliveryError
 from headgate.pipeline.assemble import nats_options
 
@@ -47,26 +50,43 @@ def demo(
     began = time.monotonic()
     config = _config(data_dir)
     configure_logs(config.logging.level, config.logging.format)
-    service = Service(config, progress=note)
-    with stop_on_signals(service):
-        try:
-            service.start()
-            with StreamWatch(_stream(config, service)) as watch:
-                _show(service, watch, seconds)
-                watch.poll()
-        finally:
-            note("stopping")
-            service.stop()
+    with ExitStack() as opened:
+
+        def open_shop(endpoints: Endpoints) -> None:
+            assert endpoints.postgres_url is not None
+            shop = Shop(endpoints.postgres_url)
+            shop.open()
+            opened.callback(shop.close)
+
+        service = Service(config, progress=note, prepare=open_shop)
+        opened.enter_context(stop_on_signals(service))
+        opened.callback(service.stop)
+        service.start()
+        watches = [opened.enter_context(StreamWatch(options)) for options in _streams(config, service)]
+        _show(service, watches, seconds)
+        note("stopping")
     error = service.first_error()
     if error is not None:
         raise error
-    if watch.first_arrival is None:
-        raise DeliveryError("no event arrived at NATS", remedy=f"read the logs in {config.project.data_dir / 'logs'}")
-    first_s = watch.first_arrival - began
+    _tell(watches, began, as_json, config)
+
+
+def _tell(watches: list[StreamWatch], began: float, as_json: bool, config: Config) -> None:
+    """What arrived; nothing at one of the streams is a failure."""
+    for watch in watches:
+        if watch.first_arrival is None:
+            raise DeliveryError(
+                f"no event arrived at the stream {watch.stream}",
+                remedy=f"read the logs in {config.project.data_dir / 'logs'}",
+            )
+    first_s = min(watch.first_arrival or 0 for watch in watches) - began
     if as_json:
-        print_json({"arrived": watch.arrived, "first_event_seconds": round(first_s, 2)})
-    else:
-        note(f"{watch.arrived:,} events arrived at NATS, the first one {first_s:.1f} s after the start")
+        arrived = {watch.stream: watch.arrived for watch in watches}
+        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2)})
+        return
+    for watch in watches:
+        note(f"{watch.arrived:,} events arrived at the NATS stream {watch.stream}")
+    note(f"the first one {first_s:.1f} s after the start")
 
 
 def _config(data_dir: Path) -> Config:
@@ -74,33 +94,38 @@ def _config(data_dir: Path) -> Config:
     return parse(text, environ={**os.environ, "HEADGATE_DEMO_DIR": str(data_dir.resolve())})
 
 
-def _stream(config: Config, service: Service) -> NatsOptions:
-    section = config.destinations["events"]
-    assert isinstance(section, NatsDestinationSection)
+def _streams(config: Config, service: Service) -> list[NatsOptions]:
     assert service.endpoints is not None
-    return nats_options(section, config.nats, service.endpoints.nats_url)
+    return [
+        nats_options(section, config.nats, service.endpoints.nats_url)
+        for section in config.destinations.values()
+        if isinstance(section, NatsDestinationSection)
+    ]
 
 
-def _show(service: Service, watch: StreamWatch, seconds: float) -> None:
+def _show(service: Service, watches: list[StreamWatch], seconds: float) -> None:
     """Show what happens until the time is over, a stop is asked for, or every pipeline has ended."""
-    if note_console.is_terminal:
-        with Live(demo_view(service, watch), console=note_console, auto_refresh=False) as live:
-            while not service.wait(_REFRESH_S) and not _over(watch, seconds):
+    with ExitStack() as opened:
+        live: Live | None = None
+        if note_console.is_terminal:
+            live = Live(demo_view(service, watches), console=note_console, auto_refresh=False)
+            opened.enter_context(live)
+        next_line = 0.0
+        while not service.wait(_REFRESH_S) and not _over(watches, seconds):
+            for watch in watches:
                 watch.poll()
-                live.update(demo_view(service, watch), refresh=True)
-        return
-    next_line = 0.0
-    while not service.wait(_REFRESH_S) and not _over(watch, seconds):
-        watch.poll()
-        if time.monotonic() >= next_line:
-            next_line = time.monotonic() + _LINE_EVERY_S
-            note(demo_line(service, watch))
+            if live is not None:
+                live.update(demo_view(service, watches), refresh=True)
+            elif time.monotonic() >= next_line:
+                next_line = time.monotonic() + _LINE_EVERY_S
+                note(demo_line(service, watches))
 
 
-def _over(watch: StreamWatch, seconds: float) -> bool:
-    """The clock runs from the first event, so that a slow machine sees as much; it waits for it only so long."""
+def _over(watches: list[StreamWatch], seconds: float) -> bool:
+    """The clock runs from the first events, so that a slow machine sees as much; it waits for them only so long."""
     if not seconds:
         return False
-    if watch.first_arrival is None:
-        return time.monotonic() - watch.began > _FIRST_EVENT_S
-    return time.monotonic() - watch.first_arrival >= seconds
+    arrivals = [watch.first_arrival for watch in watches]
+    if None in arrivals:
+        return time.monotonic() - watches[0].began > _FIRST_EVENT_S
+    return time.monotonic() - max(arrival for arrival in arrivals if arrival) >= seconds

@@ -15,13 +15,12 @@ from headgate.pipeline.report import Report
 __all__ = ["demo_line", "demo_view"]
 
 _COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error": "red"}
-_PAYLOAD_SHOWN = 88
 
 
-def demo_view(service: Service, watch: StreamWatch) -> RenderableType:
+def demo_view(service: Service, watches: list[StreamWatch]) -> RenderableType:
     """The whole screen."""
     return Panel(
-        Group(_pipelines(service), "", _events(watch), "", _addresses(service)),
+        Group(_pipelines(service), "", _events(watches), "", _addresses(service)),
         title="[bold]headgate demo[/]",
         subtitle="Ctrl-C ends it",
         border_style="cyan",
@@ -29,10 +28,10 @@ def demo_view(service: Service, watch: StreamWatch) -> RenderableType:
     )
 
 
-def demo_line(service: Service, watch: StreamWatch) -> str:
+def demo_line(service: Service, watches: list[StreamWatch]) -> str:
     """The same in one line, where there is no terminal."""
     parts = [f"{r.pipeline} {r.status.value} {r.rows_per_second:,.0f} rows/s lag {_lag(r)}" for r in service.reports()]
-    return f"{'; '.join(parts)}; {watch.arrived:,} events in NATS"
+    return f"{'; '.join(parts)}; {sum(watch.arrived for watch in watches):,} events in NATS"
 
 
 def _lag(report: Report) -> str:
@@ -57,13 +56,14 @@ def _pipelines(service: Service) -> Table:
     return table
 
 
-def _events(watch: StreamWatch) -> Table:
-    heading = f"last events in NATS ({watch.arrived:,} arrived, {watch.stored_bytes / 1e6:,.1f} MB kept)"
-    table = Table("subject", heading, box=None, expand=True)
-    for subject, payload in watch.last:
-        shown = payload if len(payload) <= _PAYLOAD_SHOWN else payload[: _PAYLOAD_SHOWN - 1] + "…"
-        table.add_row(Text(subject, style="cyan"), Text(shown, no_wrap=True))
-    if not watch.last:
+def _events(watches: list[StreamWatch]) -> Table:
+    arrived = sum(watch.arrived for watch in watches)
+    kept = sum(watch.stored_bytes for watch in watches) / 1e6
+    table = Table("subject", f"last events in NATS ({arrived:,} arrived, {kept:,.1f} MB kept)", box=None, expand=True)
+    for watch in watches:
+        for subject, payload in watch.last:
+            table.add_row(Text(subject, style="cyan", no_wrap=True), Text(payload, no_wrap=True, overflow="ellipsis"))
+    if not arrived:
         table.add_row("", Text("Spark takes a few seconds to warm up ...", style="dim"))
     return table
 
@@ -74,7 +74,7 @@ def _addresses(service: Service) -> Table:
     assert endpoints is not None
     table.add_row("status", f"curl {service.url}/status", style="dim")
     table.add_row("metrics", f"curl {service.url}/metrics", style="dim")
-    table.add_row("NATS", f"nats --server {endpoints.nats_url} sub 'demo.>'", style="dim")
-    table.add_row("PostgreSQL", f'psql "{endpoints.postgres_url}"', style="dim")
+    table.add_row("NATS", f"nats --server {endpoints.nats_url} sub 'cdc.>'", style="dim")
+    table.add_row("PostgreSQL", f'psql "{endpoints.postgres_url}" -c "table shop.stock"', style="dim")
     table.add_row("next", "headgate init && headgate run", style="bold")
     return table

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import ConfigOption, note
-from headgate.config import load
+from headgate.config import Config, load
 from headgate.control import Service
 from headgate.control.logs import configure_logs
 
-__all__ = ["run", "stop_on_signals"]
+__all__ = ["run", "run_service", "stop_on_signals"]
 
 
 def run(
@@ -28,9 +28,13 @@ def run(
 
     A stop finishes the running batch, records it, and ends. After a crash, starting again loses nothing.
     """
-    loaded = load(config)
-    configure_logs(loaded.logging.level, loaded.logging.format)
-    service = Service(loaded, until_caught_up=once)
+    run_service(load(config), once=once)
+
+
+def run_service(config: Config, *, once: bool) -> None:
+    """Run until a stop is asked for or every pipeline has ended, and say what was done."""
+    configure_logs(config.logging.level, config.logging.format)
+    service = Service(config, until_caught_up=once)
     with stop_on_signals(service):
         try:
             service.start()
@@ -40,8 +44,8 @@ def run(
     error = service.first_error()
     if error is not None:
         raise error
-    rows = sum(report.rows_total for report in service.reports())
-    note(f"stopped; {rows} rows delivered")
+    for report in service.reports():
+        note(f"{report.pipeline}: {report.rows_total:,} rows in {report.batches_total:,} batches delivered")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from headgate.config.models import Config
+from headgate.config.models import Config, PipelineSection
 from headgate.config.places import KeyPath
 from headgate.model import ConfigError
 
@@ -172,3 +172,18 @@ def dangling_references(config: Config, lines: dict[KeyPath, int]) -> Iterator[P
             path = ("pipelines", name, key)
             remedy = _nearest(target, known) or f"add a table [{table}.{target}]"
             yield Problem(dotted(path), line_of(path, lines), f"there is no [{table}.{target}]", remedy)
+        source = config.sources.get(pipeline.source)
+        if source is not None and source.type != "postgres-cdc":
+            yield from _needs_topic(name, pipeline, lines)
+
+
+def _needs_topic(name: str, pipeline: PipelineSection, lines: dict[KeyPath, int]) -> Iterator[Problem]:
+    """Rows of a CDC source know their topic and payload; others must be told."""
+    path = ("pipelines", name)
+    if pipeline.topic is None:
+        yield Problem(dotted((*path, "topic")), line_of(path, lines), "this key is required", 'add: topic = "..."')
+    if pipeline.format == "envelope":
+        remedy = 'use "json" or "raw", or a source of type postgres-cdc'
+        yield Problem(
+            dotted((*path, "format")), line_of((*path, "format"), lines), "the source has no envelope", remedy
+        )

@@ -21,6 +21,7 @@ __all__ = [
     "NatsDestinationSection",
     "NatsSection",
     "PipelineSection",
+    "PostgresCdcSourceSection",
     "PostgresSection",
     "ProjectSection",
     "RandomSourceSection",
@@ -201,7 +202,29 @@ class RandomSourceSection(Section):
         return self
 
 
-SourceSection = Annotated[RandomSourceSection, Field()]
+class PostgresCdcSourceSection(Section):
+    """Every committed change of the tables of a publication, in commit order."""
+
+    type: Literal["postgres-cdc"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$", description="The replication slot; created when missing.")
+    publication: str = Field(min_length=1, description="The publication; several separated by commas.")
+    tables: tuple[str, ...] = Field(
+        (), description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.'
+    )
+    format: Literal["msgpack", "json", "debezium"] = Field("msgpack", description="The envelope of an event.")
+    subject: str = Field(
+        "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
+    )
+    max_rows_per_batch: int = Field(100_000, ge=1, description="The most changes one batch may take.")
+    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most WAL bytes one batch may take.")
+    max_spool_bytes: Size = Field(1 << 30, gt=0, description="When so much waits for delivery, the rest stays in WAL.")
+    failover: bool = Field(False, description="Make the slot survive a failover (PostgreSQL 17 and newer).")
+    images: bool = Field(False, description="Also the columns `_key`, `_before` and `_after`, for transforms.")
+
+
+SourceSection = Annotated[RandomSourceSection | PostgresCdcSourceSection, Field(discriminator="type")]
 
 
 class NatsDestinationSection(Section):
@@ -218,6 +241,11 @@ class NatsDestinationSection(Section):
     duplicate_window: Duration = Field(120.0, description="How long the server remembers message ids.")
     window: int = Field(1000, ge=1, le=1_000_000, description="Messages sent and not yet acknowledged, at most.")
     ack_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
+    exclusive: bool | None = Field(
+        None,
+        description="Whether only one pipeline writes the stream: then a second writer is fenced off, and a replay is "
+        "recognised whatever the outage lasted. On by default for CDC pipelines.",
+    )
 
 
 class MemoryDestinationSection(Section):
@@ -292,8 +320,13 @@ class PipelineSection(Section):
     source: str = Field(description="Name of a table under `[sources]`.")
     destinations: tuple[str, ...] = Field(min_length=1, description="Names of tables under `[destinations]`.")
     transforms: tuple[TransformSection, ...] = Field((), description="Applied in this order.")
-    topic: str = Field(min_length=1, description="Where each row goes; `{column}` is filled from the row.")
-    format: Literal["json", "raw"] = Field("json", description="`json`: all columns; `raw`: one column as it is.")
+    topic: str | None = Field(
+        None, min_length=1, description="Where each row goes; `{column}` is filled from the row. CDC rows know already."
+    )
+    format: Literal["json", "raw", "envelope"] | None = Field(
+        None,
+        description="`json`: all columns; `raw`: one column as it is; `envelope`: what a CDC source made of the event.",
+    )
     payload_column: str | None = Field(None, description="The column that `raw` sends.")
     trigger_interval: Duration = Field(0.0, description="Least time between two batches; 0 means at once.")
     enabled: bool = Field(True, description="Whether `headgate run` starts it.")

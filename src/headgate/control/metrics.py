@@ -33,6 +33,21 @@ _GAUGES: dict[str, tuple[str, Callable[[Report], float | None]]] = {
 }
 
 
+# Of CDC sources: is the database being kept up with, and is WAL piling up?
+_SOURCE_GAUGES = {
+    "headgate_source_lag_bytes": ("WAL written by the server and not confirmed yet.", "lag_bytes"),
+    "headgate_source_spool_bytes": ("Changes on disk that wait for delivery.", "spool_bytes"),
+    "headgate_source_received_lsn": ("The last WAL position received.", "received_lsn"),
+    "headgate_source_confirmed_lsn": ("The WAL position confirmed to the server.", "confirmed_lsn"),
+    "headgate_slot_retained_bytes": ("WAL the server keeps for the slot.", "slot_retained_bytes"),
+}
+_SOURCE_COUNTERS = {
+    "headgate_source_transactions": ("Transactions received since the reader connected.", "transactions_total"),
+    "headgate_source_changes": ("Changes received since the reader connected.", "changes_total"),
+    "headgate_source_reconnects": ("Times the reader connected again.", "reconnects_total"),
+}
+
+
 class _Pipelines(Collector):
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = reports
@@ -51,7 +66,17 @@ class _Pipelines(Collector):
                 if number is not None:
                     gauge.add_metric([report.pipeline], number)
             yield gauge
+        yield from self._sources()
         yield self._health()
+
+    def _sources(self) -> Iterable[Metric]:
+        for kind, names in ((GaugeMetricFamily, _SOURCE_GAUGES), (CounterMetricFamily, _SOURCE_COUNTERS)):
+            for name, (text, key) in names.items():
+                family = kind(name, text, labels=["pipeline"])
+                for report in self._reports:
+                    if report.source_details.get(key) is not None:
+                        family.add_metric([report.pipeline], report.source_details[key])
+                yield family
 
     def _health(self) -> Metric:
         family = GaugeMetricFamily(

@@ -29,8 +29,6 @@ _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
 
-Progress = Callable[[str], None]
-
 
 def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
     """The embedded servers that the configuration asks for: started here, or those of a running `headgate up`."""
@@ -54,11 +52,17 @@ class Service:
     """Everything `headgate run` runs."""
 
     def __init__(
-        self, config: Config, *, until_caught_up: bool = False, progress: Progress = lambda text: None
+        self,
+        config: Config,
+        *,
+        until_caught_up: bool = False,
+        progress: Callable[[str], None] = lambda text: None,
+        prepare: Callable[[Endpoints], None] = lambda endpoints: None,
     ) -> None:
         self._config = config
         self._until_caught_up = until_caught_up
         self._progress = progress
+        self._prepare = prepare  # what somebody wants done between the servers' start and the pipelines'
         self._stop = threading.Event()
         self._started_at = time.time()
         self._stack: Stack | None = None
@@ -85,10 +89,15 @@ class Service:
         self._server = ControlServer(self, control.host, control.port, token)
         self._progress("starting PostgreSQL and NATS")
         self._stack, self.endpoints = open_stack(config)
+        self._prepare(self.endpoints)
         self._progress("starting Spark")
         self._spark = self._open_spark()
-        nats_url = self.endpoints.nats_url if config.nats.embedded else config.nats.url.get_secret_value()
-        specs = assemble(config, nats_url=nats_url, until_caught_up=self._until_caught_up)
+        specs = assemble(
+            config,
+            nats_url=self.endpoints.nats_url or config.nats.url.get_secret_value(),
+            postgres_url=self.endpoints.postgres_url or config.postgres.url.get_secret_value(),
+            until_caught_up=self._until_caught_up,
+        )
         self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
         self._progress("starting pipelines")
         for supervisor in self.supervisors:

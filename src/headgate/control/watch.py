@@ -16,7 +16,7 @@ __all__ = ["StreamWatch"]
 class StreamWatch:
     """Counts what arrives at a stream, and keeps the last few messages seen."""
 
-    def __init__(self, options: NatsOptions, keep: int = 5) -> None:
+    def __init__(self, options: NatsOptions, keep: int = 3) -> None:
         self._options = options
         self._jetstream: JetStream | None = None
         self._began_at: int | None = None  # the stream's last sequence when the watch began
@@ -25,6 +25,10 @@ class StreamWatch:
         self.stored_bytes = 0
         self.first_arrival: float | None = None  # on the monotonic clock
         self.last: deque[tuple[str, str]] = deque(maxlen=keep)
+
+    @property
+    def stream(self) -> str:
+        return self._options.stream
 
     def __enter__(self) -> Self:
         self.poll()

@@ -88,21 +88,19 @@ class Cluster:
             account.own(self.path)
             return
         draft = self.path.with_name(f"{self.path.name}.initdb")
-        self._discard(draft)
+        if draft.exists():
+            logger.warning("throwing away %s, left by a start that was cut short", draft)
+            _discard(draft)
         draft.mkdir(mode=0o700)
         account.own(draft)
-        self._initdb(draft, account, durable=durable)
+        try:
+            self._initdb(draft, account, durable=durable)
+        except BaseException:
+            _discard(draft)
+            raise
         draft.rename(self.path)
         if durable:
             _sync_directory(self.path.parent)
-
-    def _discard(self, draft: Path) -> None:
-        if not draft.exists():
-            return
-        logger.warning("throwing away %s, left by a start that was cut short", draft)
-        for process in processes_in(draft, ("initdb", "postgres")):
-            end(process, ((signal.SIGKILL, 10.0),))
-        shutil.rmtree(draft)
 
     def _initdb(self, draft: Path, account: Account, *, durable: bool) -> None:
         command = [
@@ -137,6 +135,13 @@ class Cluster:
                 f"initdb could not make {self.path}: {error}\n{_last_lines(error)}",
                 remedy="Mend what it names, or choose another data directory.",
             ) from error
+
+
+def _discard(draft: Path) -> None:
+    # initdb starts servers of its own, which outlive it for a moment when it is killed.
+    for process in processes_in(draft, ("initdb", "postgres")):
+        end(process, ((signal.SIGKILL, 10.0),))
+    shutil.rmtree(draft)
 
 
 def _last_lines(error: subprocess.SubprocessError) -> str:

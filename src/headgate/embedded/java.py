@@ -23,7 +23,7 @@ from pathlib import Path
 
 from headgate.model.errors import DependencyError
 
-__all__ = ["MINIMUM_MAJOR", "JavaRuntime", "find_java", "major_version"]
+__all__ = ["MINIMUM_MAJOR", "JavaRuntime", "find_java", "major_version", "parse_description"]
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from headgate.embedded.directory import make_private, write_private
 from headgate.embedded.server import Server
 from headgate.model.errors import DependencyError, OccupiedError, UsageError
 
-__all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "NatsServer", "find_nats_server"]
+__all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "DEFAULT_SYNC_INTERVAL", "NatsServer", "find_nats_server"]
 
 # NATS itself takes two minutes. A killed server loses nothing either way; a power cut loses at most this much.
 DEFAULT_SYNC_INTERVAL = "10s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -14,6 +15,7 @@ from headgate.config.models import (
     NatsDestinationSection,
     NatsSection,
     PipelineSection,
+    PostgresCdcSourceSection,
     RandomSourceSection,
 )
 from headgate.destinations.base import Destination
@@ -21,16 +23,23 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.pipeline.cdc import cdc_source
 from headgate.pipeline.spec import PipelineSpec, SourceSpec
 
 __all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir"]
 
 
-def assemble(config: Config, *, nats_url: str | None, until_caught_up: bool = False) -> list[PipelineSpec]:
-    """Every enabled pipeline. `nats_url` is the address behind `[nats]`, embedded or not."""
-    built = {name: _destination(name, section, config, nats_url) for name, section in config.destinations.items()}
+def assemble(
+    config: Config, *, nats_url: str | None, postgres_url: str | None, until_caught_up: bool = False
+) -> list[PipelineSpec]:
+    """Every enabled pipeline. The URLs are those behind `[nats]` and `[postgres]`, embedded or not."""
+    cdc = _fed_by_cdc(config)
+    built = {
+        name: _destination(name, section, config, nats_url, exclusive=name in cdc)
+        for name, section in config.destinations.items()
+    }
     return [
-        _pipeline(name, section, config, built, until_caught_up)
+        _pipeline(name, section, config, built, postgres_url, until_caught_up)
         for name, section in config.pipelines.items()
         if section.enabled
     ]
@@ -42,27 +51,44 @@ def pipeline_dir(config: Config, pipeline: str) -> Path:
 
 
 def _pipeline(
-    name: str, section: PipelineSection, config: Config, built: dict[str, Destination], until_caught_up: bool
+    name: str,
+    section: PipelineSection,
+    config: Config,
+    built: dict[str, Destination],
+    postgres_url: str | None,
+    until_caught_up: bool,
 ) -> PipelineSpec:
     directory = pipeline_dir(config, name)
+    source = _source(section.source, config, directory, postgres_url)
     base = config.spark.checkpoint_dir
     return PipelineSpec(
         name=name,
-        source=_source(section.source, config),
+        source=source,
         destinations=tuple(built[destination] for destination in section.destinations),
-        topic=section.topic,
         state_path=directory / "state.json",
         checkpoint=f"{base.rstrip('/')}/{name}" if base else (directory / "checkpoint").as_uri(),
+        topic=section.topic,
         transforms=section.transforms,
-        payload_format=section.format,
+        payload_format=section.format or ("envelope" if source.has_envelope else "json"),
         payload_column=section.payload_column,
         trigger_interval_s=section.trigger_interval,
         until_caught_up=until_caught_up,
     )
 
 
-def _source(name: str, config: Config) -> SourceSpec:
-    section: RandomSourceSection = config.sources[name]
+def _source(name: str, config: Config, directory: Path, postgres_url: str | None) -> SourceSpec:
+    section = config.sources[name]
+    match section:
+        case RandomSourceSection():
+            return _random(name, section, config)
+        case PostgresCdcSourceSection():
+            own = section.url.get_secret_value() if section.url else None
+            return cdc_source(name, section, own or postgres_url or "", directory / "spool")
+        case _:
+            assert_never(section)
+
+
+def _random(name: str, section: RandomSourceSection, config: Config) -> SourceSpec:
     options = {
         "rowsPerSecond": section.rows_per_second,
         "numRows": section.rows,
@@ -75,16 +101,26 @@ def _source(name: str, config: Config) -> SourceSpec:
     return SourceSpec(
         name=name,
         format="random",
-        origin=f"{config.project.name}-{name}",
         options={key: str(value) for key, value in options.items()},
+        origin=lambda: f"{config.project.name}-{name}",
         lag_rows=lambda end, latest: max(0, int(latest["row"]) - int(end["row"])),
     )
 
 
-def _destination(name: str, section: DestinationSection, config: Config, nats_url: str | None) -> Destination:
+def _fed_by_cdc(config: Config) -> set[str]:
+    """Destinations that a single CDC pipeline, and no other pipeline, writes to."""
+    writers = [(d, p.source) for p in config.pipelines.values() if p.enabled for d in p.destinations]
+    counts = Counter(destination for destination, _ in writers)
+    return {d for d, source in writers if counts[d] == 1 and config.sources[source].type == "postgres-cdc"}
+
+
+def _destination(
+    name: str, section: DestinationSection, config: Config, nats_url: str | None, *, exclusive: bool
+) -> Destination:
     match section:
         case NatsDestinationSection():
-            return NatsDestination(name, nats_options(section, config.nats, nats_url))
+            own = exclusive if section.exclusive is None else section.exclusive
+            return NatsDestination(name, nats_options(section, config.nats, nats_url), own)
         case MemoryDestinationSection():
             return MemoryDestination(name, section.max_rows)
         case ConsoleDestinationSection():

@@ -13,15 +13,17 @@ from headgate.pipeline.transforms import reserved_columns
 
 __all__ = ["delivery_frame"]
 
+PayloadFormat = Literal["json", "raw", "envelope"]
+
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def delivery_frame(
     frame: DataFrame,
     *,
-    topic: str,
+    topic: str | None,
     origin: str,
-    payload_format: Literal["json", "raw"],
+    payload_format: PayloadFormat,
     payload_column: str | None,
     where: str,
 ) -> DataFrame:
@@ -33,8 +35,11 @@ def delivery_frame(
     )
 
 
-def _topic(frame: DataFrame, template: str, where: str) -> Column:
+def _topic(frame: DataFrame, template: str | None, where: str) -> Column:
     """`orders.{kind}`: the text between braces names a column. A NULL there makes the topic NULL."""
+    if template is None:
+        _require(frame, record.TOPIC, f"{where}.topic")
+        return f.col(record.TOPIC)
     parts: list[Column] = []
     end = 0
     for match in _PLACEHOLDER.finditer(template):
@@ -44,7 +49,10 @@ def _topic(frame: DataFrame, template: str, where: str) -> Column:
     return f.concat(*parts, f.lit(template[end:]))
 
 
-def _payload(frame: DataFrame, payload_format: Literal["json", "raw"], column: str | None, where: str) -> Column:
+def _payload(frame: DataFrame, payload_format: PayloadFormat, column: str | None, where: str) -> Column:
+    if payload_format == "envelope":
+        _require(frame, record.PAYLOAD, f"{where}.format")
+        return f.col(record.PAYLOAD)
     if payload_format == "raw":
         assert column is not None
         _require(frame, column, f"{where}.payload_column")

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.model import ConfigError, InternalError, StateError
+from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
 from headgate.pipeline.delivery import delivery_frame
 from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame
 from headgate.pipeline.failures import short
@@ -38,12 +39,15 @@ class PipelineQuery:
         self._batch = threading.Lock()  # held while a batch is being delivered
         self._stopping = threading.Event()
         self._query: StreamingQuery | None = None
+        self._origin = ""
 
     def start(self) -> None:
         """Check that state and checkpoint fit together, prepare the destinations, and start the query."""
         spec = self._spec
+        self._origin = spec.source.origin()
+        identity = f"{spec.source.format}:{self._origin}"
         saved = self._state_file.read()
-        self._check_state(saved)
+        self._check_state(saved, identity)
         self._check_checkpoint(saved)
         ensure_all(spec.destinations)
         writer = self._frame().writeStream.queryName(spec.name).foreachBatch(self._deliver)
@@ -54,7 +58,7 @@ class PipelineQuery:
             writer = writer.trigger(processingTime=f"{spec.trigger_interval_s:.3f} seconds")
         query = writer.start()
         self._query = query
-        self._state = saved or State(spec.name, spec.source.identity, str(query.id))
+        self._state = saved or State(spec.name, identity, str(query.id))
         self._ready.set()
 
     def _frame(self) -> DataFrame:
@@ -71,7 +75,7 @@ class PipelineQuery:
         delivery = delivery_frame(
             frame,
             topic=spec.topic,
-            origin=spec.source.origin,
+            origin=self._origin,
             payload_format=spec.payload_format,
             payload_column=spec.payload_column,
             where=spec.where,
@@ -85,12 +89,14 @@ class PipelineQuery:
         with self._batch:
             assert self._state is not None
             if self._state.covers(batch_id):
+                self._tell_source(batch_id)
                 return
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
             began = time.perf_counter()
             result = collect_results(sent, self._spec.destinations)
             self._persist(batch_id, result)
+            self._tell_source(batch_id)
             self._reporter.batch(
                 rows=result.rows,
                 payload_bytes=result.payload_bytes,
@@ -105,6 +111,12 @@ class PipelineQuery:
         )
         self._state_file.write(state)
         self._state = state
+
+    def _tell_source(self, batch_id: int) -> None:
+        """Only now may the source let go of what it kept for this batch."""
+        end = batch_end_offset(self._spark, self._spec.checkpoint, batch_id)
+        if end is not None:
+            self._spec.source.delivered(end)
 
     def ended(self) -> bool:
         """Whether the query has ended; raises what ended it, if it was an error."""
@@ -128,17 +140,20 @@ class PipelineQuery:
             if finished:
                 self._batch.release()
 
+    def progress(self) -> list[dict[str, Any]]:
+        """What Spark itself reports of the last batches: durations by phase, offsets, rates."""
+        return [json.loads(report.json) for report in self._query.recentProgress] if self._query else []
+
     def _lag(self) -> int | None:
         assert self._query is not None
-        progress = self._query.lastProgress
-        if not progress:
+        last = self._query.lastProgress
+        if not last:
             return None
-        source = json.loads(progress.json)["sources"][0] if hasattr(progress, "json") else progress["sources"][0]
+        source = json.loads(last.json)["sources"][0]
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         return self._spec.source.lag_rows(end, latest) if end and latest else None
 
-    def _check_state(self, saved: State | None) -> None:
-        identity = self._spec.source.identity
+    def _check_state(self, saved: State | None, identity: str) -> None:
         if saved is not None and saved.source != identity:
             raise StateError(
                 f"the saved state belongs to the source {saved.source}, the configuration says {identity}",
@@ -148,10 +163,10 @@ class PipelineQuery:
 
     def _check_checkpoint(self, saved: State | None) -> None:
         """State and checkpoint are two records of one run; each without the other would lose or repeat rows."""
-        found = _checkpoint_query_id(self._spark, self._spec.checkpoint)
+        found = checkpoint_query_id(self._spark, self._spec.checkpoint)
         if (saved.query_id if saved else None) == found:
             return
-        if saved is None and found is not None and not _checkpoint_has_batches(self._spark, self._spec.checkpoint):
+        if saved is None and found is not None and not checkpoint_has_batches(self._spark, self._spec.checkpoint):
             return  # a first run that ended before its first batch
         what = "is missing" if found is None else "belongs to another run or pipeline"
         record = "the state file is missing" if saved is None else f"the checkpoint {what}"
@@ -165,33 +180,3 @@ class PipelineQuery:
 def _offset(value: Any) -> dict[str, Any] | None:
     loaded = json.loads(value) if isinstance(value, str) else value
     return loaded if isinstance(loaded, dict) else None
-
-
-def _checkpoint_query_id(spark: SparkSession, checkpoint: str) -> str | None:
-    """The id in a checkpoint's metadata, wherever the checkpoint lies (local disk, HDFS, object store)."""
-    path, file_system = _hadoop(spark, f"{checkpoint}/metadata")
-    if not file_system.exists(path):
-        return None
-    stream = file_system.open(path)
-    try:
-        text = spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")  # type: ignore[union-attr]
-    finally:
-        stream.close()
-    try:
-        return str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError):
-        raise StateError(
-            "the checkpoint's metadata cannot be read",
-            where=checkpoint,
-            remedy="restore the checkpoint, or start anew with: headgate reset PIPELINE",
-        ) from None
-
-
-def _checkpoint_has_batches(spark: SparkSession, checkpoint: str) -> bool:
-    path, file_system = _hadoop(spark, f"{checkpoint}/commits")
-    return bool(file_system.exists(path)) and len(file_system.listStatus(path)) > 0
-
-
-def _hadoop(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    path = spark._jvm.org.apache.hadoop.fs.Path(location)  # type: ignore[union-attr]
-    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headgate.model import HeadgateError, Status
@@ -38,6 +38,7 @@ class Report:
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None
     error: dict[str, str] | None = None
+    source_details: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

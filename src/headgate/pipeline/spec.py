@@ -15,24 +15,21 @@ __all__ = ["PipelineSpec", "SourceSpec"]
 Offset = dict[str, Any]
 
 
-def _no_lag(end: Offset, latest: Offset) -> int | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """How Spark opens a source."""
+    """How Spark opens a source, and what it wants to hear about delivery."""
 
     name: str
     format: str
-    origin: str  # the first part of every message id
-    options: dict[str, str] = field(default_factory=dict)
-    lag_rows: Callable[[Offset, Offset], int | None] = _no_lag
-
-    @property
-    def identity(self) -> str:
-        """What must stay the same for saved offsets to mean the same rows."""
-        return f"{self.format}:{self.origin}"
+    options: dict[str, str] = field(default_factory=dict, repr=False)
+    # The first part of every message id; it may take a look at the server to say.
+    origin: Callable[[], str] = lambda: ""
+    lag_rows: Callable[[Offset, Offset], int | None] = lambda end, latest: None
+    # Everything up to this offset is delivered and recorded.
+    delivered: Callable[[Offset], None] = lambda end: None
+    # What the source says of itself, for the status.
+    describe: Callable[[], dict[str, Any]] = dict
+    has_envelope: bool = False  # its rows carry their topic and payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +39,11 @@ class PipelineSpec:
     name: str
     source: SourceSpec
     destinations: tuple[Destination, ...]
-    topic: str
     state_path: Path
     checkpoint: str
+    topic: str | None = None
     transforms: tuple[TransformSection, ...] = ()
-    payload_format: Literal["json", "raw"] = "json"
+    payload_format: Literal["json", "raw", "envelope"] = "json"
     payload_column: str | None = None
     trigger_interval_s: float = 0.0
     until_caught_up: bool = False  # stop when what was there at the start is delivered (Spark's AvailableNow)

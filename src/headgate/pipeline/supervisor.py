@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -33,12 +35,17 @@ class Supervisor:
         self.spec = spec
         self.reporter = Reporter(spec.name, spec.source.name, tuple(d.name for d in spec.destinations))
         self._spark = spark
+        self._query: PipelineQuery | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{spec.name}", daemon=True)
 
     @property
     def report(self) -> Report:
-        return self.reporter.report
+        return replace(self.reporter.report, source_details=self.spec.source.describe())
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Spark's own reports of the last batches."""
+        return self._query.progress() if self._query else []
 
     def start(self) -> None:
         self._thread.start()
@@ -73,7 +80,7 @@ class Supervisor:
 
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
-        query = PipelineQuery(self.spec, self._spark, self.reporter)
+        self._query = query = PipelineQuery(self.spec, self._spark, self.reporter)
         try:
             query.start()
             self._watch(query)

@@ -73,11 +73,22 @@ def test_jetstream_stores_messages(shared: Endpoints) -> None:
     assert last_message(shared.nats_url) == b"first"
 
 
+def jetstream_config(endpoints: Endpoints) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{endpoints.nats_monitor_url}/jsz", timeout=10) as answer:
+        config: dict[str, Any] = json.load(answer)["config"]
+    return config
+
+
 def test_nats_monitoring_on_request(shared: Endpoints) -> None:
-    with urllib.request.urlopen(f"{shared.nats_monitor_url}/jsz", timeout=10) as answer:
-        state = json.load(answer)
-    assert state["config"]["store_dir"].startswith(str(shared.data_dir / "nats"))
-    assert state["config"]["sync_always"] is True
+    config = jetstream_config(shared)
+    assert config["store_dir"].startswith(str(shared.data_dir / "nats"))
+    assert config["sync_interval"] == 10 * 10**9, "nanoseconds"
+
+
+def test_jetstream_can_sync_every_message(data_dir: Path) -> None:
+    with Stack(data_dir, postgres=False, nats_monitor_port=0, nats_sync_interval="always") as endpoints:
+        assert jetstream_config(endpoints)["sync_always"] is True
+        publish(endpoints.nats_url, b"x")
 
 
 def test_attach_finds_the_stack_of_a_living_owner(shared: Endpoints) -> None:

@@ -248,6 +248,16 @@ def test_killed_in_the_middle_of_initdb(data_dir: Path, caplog: pytest.LogCaptur
     assert not draft.exists()
 
 
+def test_interrupted_in_the_middle_of_initdb(data_dir: Path) -> None:
+    draft = data_dir / "postgres-18.initdb"
+    with owner(data_dir, nats=False) as process:
+        while not (draft / "PG_VERSION").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in process.communicate()[1]
+    assert sorted(path.name for path in data_dir.iterdir()) == [".gitignore", "lock", "run"]
+
+
 def test_garbage_in_our_notes_is_no_obstacle(data_dir: Path) -> None:
     (data_dir / "run").mkdir(parents=True)
     for note in ("stack.json", "lock", "run/nats.json"):
@@ -259,9 +269,10 @@ def test_garbage_in_our_notes_is_no_obstacle(data_dir: Path) -> None:
 
 def test_of_two_that_start_at_once_one_wins(data_dir: Path) -> None:
     with owner(data_dir) as first, owner(data_dir) as second:
-        results = [process.communicate() for process in (first, second)]
+        assert first.stdout is not None
+        assert second.stdout is not None
+        # The winner holds the directory until its input ends; the loser's output ends without a line.
+        lines = {first.stdout.readline(): first, second.stdout.readline(): second}
+        assert len(lines) == 2
+        assert "OccupiedError" in lines[""].communicate()[1]
     assert sorted(process.returncode for process in (first, second)) == [0, 1]
-    assert [("OccupiedError" in complaint, bool(line)) for line, complaint in sorted(results)] == [
-        (True, False),
-        (False, True),
-    ]

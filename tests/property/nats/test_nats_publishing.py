@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.destinations.nats.acks import AckScanner
+from headgate.destinations.nats.fence import Fence
 from headgate.destinations.nats.frames import Replies, build_frames
 from headgate.destinations.nats.rows import FIXED_HEADER_BYTES, bad_rows, blocks, delivery_table
 from headgate.destinations.nats.window import Window
@@ -51,6 +53,7 @@ def columns(data: list[tuple[str, str, bytes]], kind: pa.DataType) -> tuple[pa.A
     st.integers(1, 200),
     st.booleans(),
     st.none() | st.integers(0, 10**15),
+    st.sampled_from(["each", "batch"]),
 )
 def test_bulk_frames_are_the_scalar_frames(
     data: list[tuple[str, str, bytes]],
@@ -61,23 +64,26 @@ def test_bulk_frames_are_the_scalar_frames(
     max_bytes: int,
     with_headers: bool,
     expected: int | None,
+    acks: Literal["each", "batch"],
 ) -> None:
     extra = pa.array([b"" if len(row[1]) % 2 else b"A: " + row[1].encode() + b"\r\n" for row in data], pa.binary())
     table = delivery_table(*columns(data, kind), extra if with_headers else None)
     replies = Replies(INBOX, slots, max_rows)
     built = b""
-    sequence, position = expected, index
+    fence, position = None if expected is None else Fence(expected, acks), index
     for block in blocks(table, max_rows, max_bytes):
-        frames = build_frames(block, replies.column(position, block.num_rows), sequence)
+        frames = build_frames(block, replies.column(position, block.num_rows), fence and fence.lines(block))
         assert len(frames) == block.num_rows <= max_rows
         assert len(frames.data) == frames.offsets[-1]
         built += bytes(frames.between(0, len(frames)))
         position += block.num_rows
-        sequence = None if sequence is None else sequence + block.num_rows
     wanted = b""
     for number, (topic, message_id, payload) in enumerate(data):
         fields = [("Nats-Msg-Id", message_id)]
-        fields += [] if expected is None else [("Nats-Expected-Last-Sequence", str(expected + number))]
+        if expected is not None and acks == "each" and number:
+            fields.append(("Nats-Expected-Last-Msg-Id", data[number - 1][1]))
+        elif expected is not None:
+            fields.append(("Nats-Expected-Last-Sequence", str(expected + number)))
         fields += [("A", message_id)] if with_headers and len(message_id) % 2 == 0 else []
         reply = f"{INBOX}.{(index + number) % slots:0{len(str(slots - 1))}d}"
         wanted += encode_hpub(topic, encode_headers(fields), payload, reply)
@@ -197,7 +203,7 @@ def test_scanning_garbage_loses_no_byte(garbage: bytes, messages: list[bytes]) -
 
 
 def test_the_last_sequence_of_a_run() -> None:
-    data = b"".join(b'MSG %s.%03d 1 23\r\n{"stream":"S","seq":%d}\r\n' % (INBOX.encode(), n, 100 + n) for n in range(9))
+    data = b"".join(b'MSG %s.%03d 1 24\r\n{"stream":"S","seq":%d}\r\n' % (INBOX.encode(), n, 100 + n) for n in range(9))
     ((run,), strange, rest) = AckScanner(INBOX, 1, 3).scan(data)
     assert (run.last_sequence, list(run.slots), strange, rest) == (108, list(range(9)), b"", b"")
 

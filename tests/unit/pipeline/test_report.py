@@ -25,11 +25,11 @@ def test_totals_add_up() -> None:
 def test_an_error_is_shown_until_the_next_state() -> None:
     one = reporter()
     one.status(Status.DEGRADED, ConnectError("gone", remedy="wait"))
-    assert one.report.error is not None
-    assert one.report.error["remedy"] == "wait"
+    failed = one.report
+    assert failed.error is not None
+    assert failed.error["remedy"] == "wait"
     one.status(Status.RUNNING)
-    assert one.report.error is None
-    assert one.report.errors_total == 1
+    assert (one.report.error, one.report.errors_total) == (None, 1)
 
 
 def test_waiting_wakes_up() -> None:

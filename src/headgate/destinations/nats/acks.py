@@ -44,7 +44,7 @@ class AckScanner:
     def __init__(self, inbox: str, sid: int, width: int) -> None:
         self._ordinary = re.compile(
             rb"MSG %s\.(?P<slot>[0-9]{%d}) %d (?P<size>[0-9]{1,4})\r\n"
-            rb'(?P<body>\{"stream":"(?P<stream>[^"\\\r\n]+)"(?:,"domain":"[^"\\\r\n]*")?,"seq":(?P<seq>[0-9]{1,20})'
+            rb'(?P<body>\{"stream":"(?P<stream>[!#-\[\]-~]+)"(?:,"domain":"[!#-\[\]-~]*")?,"seq":(?P<seq>[0-9]{1,20})'
             rb'(?P<duplicate>,"duplicate": ?true)?\})\r\n' % (re.escape(inbox.encode()), width, sid)
         )
         self._weights = 10 ** np.arange(width - 1, -1, -1, dtype=np.int64)
@@ -66,13 +66,14 @@ class AckScanner:
         count = min(look, (len(data) - start) // length)
         rows = np.frombuffer(data, np.uint8, count * length, start).reshape(count, length)
         slot, seq = (slice(match.start(name) - start, match.end(name) - start) for name in ("slot", "seq"))
-        digits = rows - _ZERO  # a byte below "0" wraps, so that one comparison finds both kinds of wrong
+        # A byte below "0" wraps, so that one comparison finds both kinds of wrong.
+        slot_digits, seq_digits = rows[:, slot] - _ZERO, rows[:, seq] - _ZERO
         likeness = rows.copy()
         likeness[:, slot], likeness[:, seq] = rows[0, slot], rows[0, seq]
-        if max(digits[:, slot].max(), digits[:, seq].max()) > 9 or likeness.tobytes() != match[0] * count:
-            numbers = np.hstack((digits[:, slot], digits[:, seq]))
-            count = int(np.argmin((likeness == rows[0]).all(axis=1) & (numbers <= 9).all(axis=1)))
-        slots = digits[:count, slot] @ self._weights
+        if max(slot_digits.max(), seq_digits.max()) > 9 or likeness.tobytes() != match[0] * count:
+            digits = np.hstack((slot_digits, seq_digits))
+            count = int(np.argmin((likeness == rows[0]).all(axis=1) & (digits <= 9).all(axis=1)))
+        slots = slot_digits[:count] @ self._weights
         last_sequence = int(rows[count - 1, seq].tobytes())
         return Run(match["stream"].decode(), match["duplicate"] is not None, slots, last_sequence)
 

@@ -28,6 +28,7 @@ from headgate.wire.nats import ApiError, BatchFlow, BatchGap, Msg, PubAck, encod
 
 if TYPE_CHECKING:
     from headgate.destinations.nats.connection import Connection
+    from headgate.destinations.nats.fence import Fence
     from headgate.destinations.nats.options import NatsOptions
     from headgate.destinations.nats.receipt import Ledger
 
@@ -79,15 +80,16 @@ class BatchAcked:
         self._batches = 0
         self._failed = False
 
-    def send(self, block: pa.RecordBatch, rows: Ints, ledger: Ledger, expected_last_sequence: int | None) -> None:
+    def send(self, block: pa.RecordBatch, rows: Ints, ledger: Ledger, fence: Fence | None) -> None:
         """Write the block's messages as far as the server confirms them; stops at the first failure."""
         ledger.duplicates = None
+        lines = fence.lines(block) if fence else None
         sent = 0
         while sent < len(rows) and not self._failed:
             batch = self._batch or self._begin(int(rows[sent]), block.column(TOPIC)[sent])
             rest = block.slice(sent)
-            expected = None if expected_last_sequence is None else expected_last_sequence + sent
-            frames = build_frames(rest, self._replies(batch, rest.num_rows), expected)
+            rest_lines = None if lines is None else lines.slice(sent)
+            frames = build_frames(rest, self._replies(batch, rest.num_rows), rest_lines)
             sent += self._send_frames(batch, frames, ledger)
             if not batch.error and sent < len(rows):
                 self._finish(batch, ledger)  # too many bytes wait for a confirmation

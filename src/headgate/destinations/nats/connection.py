@@ -138,19 +138,22 @@ class Connection:
     def messages(self, data: bytes) -> Iterator[Msg]:
         """The messages in `data`; answers PING, notes INFO, and raises what `-ERR` means."""
         self._parser.feed(data)
-        try:
-            for event in self._parser.events():
-                if isinstance(event, Msg):
-                    yield event
-                else:
-                    self._handle(event)
-        except ProtocolError as error:
-            raise error.at(self.where) from None
+        for event in self._events():
+            if isinstance(event, Msg):
+                yield event
+            else:
+                self._handle(event)
 
     @property
     def between_events(self) -> bool:
         """Whether the parser holds no part of a message."""
         return self._parser.idle
+
+    def _events(self) -> Iterator[Event]:
+        try:
+            yield from self._parser.events()
+        except ProtocolError as error:
+            raise error.at(self.where) from None
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -185,11 +188,16 @@ class Connection:
         self.ping(deadline.left_s)
 
     def _await_info(self, deadline: Deadline) -> None:
+        """Read the greeting and not a byte more: what follows may already be TLS."""
         while not self._greeted:
             if deadline.passed:
                 raise ConnectError("the server did not greet in time", remedy="is it a NATS port?", where=self.where)
-            for _ in self.messages(self.receive(deadline.left_s)):
-                raise ProtocolError("the server sent a message before INFO", where=self.where)
+            self._parser.feed(self.receive(deadline.left_s))
+            for event in self._events():
+                if not isinstance(event, Info | Err):
+                    raise ProtocolError("the server did not start with INFO", where=self.where)
+                self._handle(event)
+                break
 
     def _upgrade(self, options: NatsOptions, deadline: Deadline) -> None:
         if not (self.info.tls_required or self.info.tls_available):

@@ -1,4 +1,9 @@
-"""The `nats` destination: rows of a pipeline to a JetStream stream."""
+"""The `nats` destination: rows of a pipeline to a JetStream stream.
+
+A replay is recognised in two ways. The server remembers message ids for a while (`duplicate_window_s`). A stream that
+one pipeline has for itself (`exclusive`) needs no such window: its last message tells exactly how far the pipeline
+came, and every message names the one it must follow, so that a second writer is refused.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
 from headgate.destinations.nats.publisher import Publisher
-from headgate.model import record
+from headgate.model import OccupiedError, record
 
 __all__ = ["NatsDestination"]
 
@@ -25,6 +30,7 @@ class NatsDestination(Destination):
 
     name: str
     options: NatsOptions
+    exclusive: bool = False
 
     def ensure(self) -> None:
         """Create the stream, or check that the one that is there keeps our subjects and our promises."""
@@ -34,20 +40,63 @@ class NatsDestination(Destination):
     @contextmanager
     def open(self) -> Iterator[Sender]:
         with borrow_publisher(self.options) as publisher:
-            yield _NatsSender(self.name, publisher)
+            yield (_ExclusiveSender if self.exclusive else _SharedSender)(self.name, publisher)
 
 
-class _NatsSender(Sender):
+class _SharedSender(Sender):
+    """Sends every row; the server drops what it already has by message id."""
+
     def __init__(self, name: str, publisher: Publisher) -> None:
         self._name = name
         self._publisher = publisher
         self._payload_bytes = 0
+        self._skipped = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
-        topics, message_ids, payloads = (batch.column(name) for name in record.DELIVERY_COLUMNS)
-        self._payload_bytes += pc.sum(pc.binary_length(payloads)).as_py() or 0
-        self._publisher.publish(topics, message_ids, payloads)
+        self._payload_bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
+        self._publish(batch)
+
+    def _publish(self, batch: pa.RecordBatch) -> None:
+        self._publisher.publish(*(batch.column(name) for name in record.DELIVERY_COLUMNS))
 
     def finish(self) -> SendResult:
         receipt = self._publisher.flush().raise_for_failures()
-        return SendResult(self._name, receipt.acked, self._payload_bytes, receipt.duplicates or 0)
+        duplicates = self._skipped + (receipt.duplicates or 0)
+        return SendResult(self._name, receipt.acked + self._skipped, self._payload_bytes, duplicates)
+
+
+class _ExclusiveSender(_SharedSender):
+    """Begins behind the stream's last message, and lets nobody come between."""
+
+    _sequence: int | None = None  # the stream's last one, once everything so far is stored
+    _last_id = ""
+
+    def _publish(self, batch: pa.RecordBatch) -> None:
+        if self._sequence is None:
+            self._sequence = self._look(batch.column(record.MESSAGE_ID)[0].as_py())
+        fresh = batch.filter(pc.greater(batch.column(record.MESSAGE_ID), self._last_id)) if self._last_id else batch
+        self._skipped += batch.num_rows - fresh.num_rows
+        if fresh.num_rows:
+            columns = (fresh.column(name) for name in record.DELIVERY_COLUMNS)
+            self._publisher.publish(*columns, expected_last_sequence=self._sequence)
+            self._sequence += fresh.num_rows
+
+    def _look(self, first_id: str) -> int:
+        """The stream's last sequence; remembers the last row of ours that it holds."""
+        stream = self._publisher.options.stream
+        jetstream = self._publisher.jetstream()
+        info = jetstream.stream_info(stream)
+        last = jetstream.message(stream, info.last_sequence) if info and info.messages else None
+        if last is not None:
+            if _origin(last.message_id) != _origin(first_id):
+                raise OccupiedError(
+                    f"somebody else writes to the stream {stream}: its last message id is {last.message_id!r}",
+                    remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
+                )
+            self._last_id = last.message_id
+        return info.last_sequence if info else 0
+
+
+def _origin(message_id: str) -> str:
+    """What stands before the position, which is two numbers: `origin-major-ordinal`."""
+    return message_id.rsplit("-", 2)[0]

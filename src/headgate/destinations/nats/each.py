@@ -14,15 +14,19 @@ from headgate.destinations.nats.connection import INBOX_SID, Connection
 from headgate.destinations.nats.errors import NO_RESPONDERS, api_error, no_stream_error
 from headgate.destinations.nats.frames import Frames, Replies, build_frames
 from headgate.destinations.nats.window import Window
-from headgate.model import DeliveryError, ProtocolError, StateError
+from headgate.model import ConnectError, DeliveryError, ProtocolError, StateError
 from headgate.model.record import TOPIC
 from headgate.wire.nats import ApiError, Msg, PubAck, parse_pub_ack
 
 if TYPE_CHECKING:
+    from headgate.destinations.nats.fence import Fence
     from headgate.destinations.nats.options import NatsOptions
     from headgate.destinations.nats.receipt import Ledger
 
 __all__ = ["EachAcked"]
+
+# Answers that belong together come within this time of one another; if they do not, nothing is gained by waiting.
+_PAUSE_S = 0.005
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,21 +46,24 @@ class EachAcked:
         self._scanner = AckScanner(connection.inbox, INBOX_SID, self._replies.width)
         self._window = Window(options.window, options.window_bytes)
         self._blocks: list[tuple[Ints, pa.Array]] = []  # rows and topics that may still be in flight
-        self._partial = b""
+        self._arrived: list[bytes] = []  # not looked at yet
+        self._partial = b""  # the beginning of an answer
+        shortest = f'MSG {connection.inbox}.{0:0{self._replies.width}d} {INBOX_SID} 22{{"stream":"","seq":1}}'
+        self._least_answer_bytes = len(shortest) + len(options.stream) + 2 * len(b"\r\n")
         self._held: set[str] = set()
 
-    def send(self, block: pa.RecordBatch, rows: Ints, ledger: Ledger, expected_last_sequence: int | None) -> None:
+    def send(self, block: pa.RecordBatch, rows: Ints, ledger: Ledger, fence: Fence | None) -> None:
         """Write the block's messages as the window allows; books what is answered meanwhile."""
         self._ledger = ledger
         while True:
-            block, rows = self._without_held(block, rows, expected_last_sequence is not None)
+            block, rows = self._without_held(block, rows, all_rows=fence is not None)
             if not block.num_rows:
                 return
             self._note_topics(rows, block.column(TOPIC))
             replies = self._replies.column(self._window.sent, block.num_rows)
-            sent = self._send_frames(build_frames(block, replies, expected_last_sequence), rows)
+            lines = fence.lines(block) if fence else None
+            sent = self._send_frames(build_frames(block, replies, lines), rows)
             block, rows = block.slice(sent), rows[sent:]
-            expected_last_sequence = None if expected_last_sequence is None else expected_last_sequence + sent
 
     def drain(self, ledger: Ledger) -> None:
         """Wait until everything is answered, or nothing comes for `ack_timeout_s`."""
@@ -77,21 +84,40 @@ class EachAcked:
             stop = first + count
             self._window.take(rows[first:stop], frames.offsets[first + 1 : stop + 1] - frames.offsets[first])
             self._ledger.sent += count
-            timeout_s = self._options.ack_timeout_s
-            self._connection.send(frames.between(first, stop), timeout_s=timeout_s, on_data=self._receive)
+            self._write(frames.between(first, stop))
             first = stop
         return first
 
+    def _write(self, frames: memoryview) -> None:
+        try:
+            self._connection.send(frames, timeout_s=self._options.ack_timeout_s, on_data=self._arrived.append)
+        except ConnectError:
+            self._receive()  # the server's last words may say why
+            raise
+
     def _await_answers(self) -> None:
-        data = self._connection.receive(self._options.ack_timeout_s)
-        if data:
-            self._receive(data)
-            return
+        """Take in what has arrived; wait if it is too little to be worth a look.
+
+        A server that stores message after message also answers so, and looking at each answer alone is expensive.
+        """
+        size = sum(map(len, self._arrived))
+        enough = self._least_answer_bytes * min(self._window.in_flight, max(1, self._window.slots // 4))
+        while size < enough and (data := self._connection.receive(_PAUSE_S if size else self._options.ack_timeout_s)):
+            self._arrived.append(data)
+            size += len(data)
+        if size:
+            self._receive()
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
         reason = f"no acknowledgement within {self._options.ack_timeout_s:g} s"
         self.stalled = DeliveryError(reason, remedy="delivery is tried again", where=self._connection.where)
         self._ledger.fail(self.stalled, 0, self._window.unanswered())
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self) -> None:
+        data = b"".join(self._arrived)
+        self._arrived.clear()
         if self._connection.between_events:
             runs, data, self._partial = self._scanner.scan(self._partial + data)
             for run in runs:
@@ -132,10 +158,10 @@ class EachAcked:
             raise ProtocolError(f"NATS answered to {subject[:80]!r}, which was not asked", where=self._connection.where)
         return int(slot)
 
-    def _without_held(self, block: pa.RecordBatch, rows: Ints, all_or_none: bool) -> tuple[pa.RecordBatch, Ints]:
+    def _without_held(self, block: pa.RecordBatch, rows: Ints, *, all_rows: bool) -> tuple[pa.RecordBatch, Ints]:
         if not self._held and not self.stalled:
             return block, rows
-        if all_or_none or self.stalled:
+        if all_rows or self.stalled:
             keep = np.zeros(len(rows), dtype=bool)
         else:
             held = pa.array([topic.encode() for topic in self._held], pa.binary())

@@ -19,10 +19,7 @@ import pyarrow.compute as pc
 from headgate.destinations.nats.rows import FIXED_HEADER_BYTES, HEADERS, MSG_ID_HEADER, byte_column
 from headgate.model.record import MESSAGE_ID, PAYLOAD, TOPIC
 
-__all__ = ["EXPECTED_HEADER", "Frames", "Replies", "build_frames"]
-
-EXPECTED_HEADER = b"Nats-Expected-Last-Sequence: "
-EXPECTED_HEADER_BYTES = len(EXPECTED_HEADER) + 20 + len(b"\r\n")  # at most: a sequence has up to 20 digits
+__all__ = ["Frames", "Replies", "build_frames"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +56,11 @@ class Replies:
         return self._table.slice(index % self.slots, count)
 
 
-def build_frames(block: pa.RecordBatch, replies: pa.Array, expected_last_sequence: int | None = None) -> Frames:
-    """The frames of a block from `rows.blocks`; row i expects the stream to end at `expected_last_sequence + i`."""
+def build_frames(block: pa.RecordBatch, replies: pa.Array, lines: pa.Array | None = None) -> Frames:
+    """The frames of a block from `rows.blocks`. `lines` are further header lines, each with its end."""
     ids, payloads = block.column(MESSAGE_ID), block.column(PAYLOAD)
-    more = _more_headers(block, expected_last_sequence)
+    more = [] if lines is None else [lines]
+    more += [block.column(HEADERS)] if HEADERS in block.schema.names else []
     header_sizes = pc.add(pc.binary_length(ids), FIXED_HEADER_BYTES)
     for piece in more:
         header_sizes = pc.add(header_sizes, pc.binary_length(piece))
@@ -72,18 +70,6 @@ def build_frames(block: pa.RecordBatch, replies: pa.Array, expected_last_sequenc
     joined = pc.binary_join_element_wise(*head, *header, payloads, _piece(b"\r\n"), _piece(b""))
     data, offsets = byte_column(joined)
     return Frames(data.data, offsets)
-
-
-def _more_headers(block: pa.RecordBatch, expected_last_sequence: int | None) -> list[pa.Array]:
-    """Columns of further header lines, each line with its end."""
-    more = []
-    if expected_last_sequence is not None:
-        sequences = np.arange(expected_last_sequence, expected_last_sequence + block.num_rows, dtype=np.int64)
-        pieces = (_piece(EXPECTED_HEADER), _digits(pa.array(sequences)), _piece(b"\r\n"), _piece(b""))
-        more.append(pc.binary_join_element_wise(*pieces))
-    if HEADERS in block.schema.names:
-        more.append(block.column(HEADERS))
-    return more
 
 
 def _line_end(more: list[pa.Array]) -> tuple[pa.Scalar, ...]:

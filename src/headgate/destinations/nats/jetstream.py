@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.errors import NO_RESPONDERS, api_error
-from headgate.destinations.nats.options import check_name
+from headgate.destinations.nats.options import check_stream_name
 from headgate.destinations.nats.streams import StreamInfo, additions, drift_error, drifts, stream_config
 from headgate.model import DependencyError, ProtocolError
 from headgate.wire.nats import (
@@ -131,7 +131,7 @@ class JetStream:
 
     def stream_info(self, name: str) -> StreamInfo | None:
         """The stream, or None if there is none of that name."""
-        answer = self._ask(f"STREAM.INFO.{check_name('stream', name)}")
+        answer = self._ask(f"STREAM.INFO.{check_stream_name(name)}")
         if isinstance(answer, ApiError):
             if answer.err_code == _STREAM_NOT_FOUND:
                 return None
@@ -140,7 +140,7 @@ class JetStream:
 
     def delete_stream(self, name: str) -> bool:
         """Delete a stream with all it holds; False if there was none."""
-        answer = self._ask(f"STREAM.DELETE.{check_name('stream', name)}")
+        answer = self._ask(f"STREAM.DELETE.{check_stream_name(name)}")
         if isinstance(answer, ApiError):
             if answer.err_code == _STREAM_NOT_FOUND:
                 return False
@@ -150,7 +150,7 @@ class JetStream:
     def purge_stream(self, name: str, subject: str = "") -> int:
         """Delete the messages of a stream, or of one subject; returns how many."""
         body = {"filter": subject} if subject else {}
-        return _number(self._call(f"STREAM.PURGE.{check_name('stream', name)}", body), "purged")
+        return _number(self._call(f"STREAM.PURGE.{check_stream_name(name)}", body), "purged")
 
     def last_message(self, stream: str, subject: str = ">") -> StoredMessage | None:
         """The newest message of a stream, or of a subject in it (wildcards allowed); None if there is none."""
@@ -174,7 +174,7 @@ class JetStream:
         raise ProtocolError("JetStream answered a publish with a batch message", where=self._connection.where)
 
     def _create(self, config: Mapping[str, Any]) -> StreamInfo:
-        name = check_name("stream", str(config["name"]))
+        name = check_stream_name(str(config["name"]))
         info = self.stream_info(name)
         if info:
             return info
@@ -188,7 +188,7 @@ class JetStream:
         return StreamInfo.parse(answer)
 
     def _get_message(self, stream: str, query: Mapping[str, Any]) -> StoredMessage | None:
-        answer = self._ask(f"STREAM.MSG.GET.{check_name('stream', stream)}", query)
+        answer = self._ask(f"STREAM.MSG.GET.{check_stream_name(stream)}", query)
         if isinstance(answer, ApiError):
             if answer.err_code == _NO_MESSAGE:
                 return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate.destinations.nats.options import check_name
-from headgate.model import DataError
+from headgate.model import ConfigError, DataError
 
 if TYPE_CHECKING:
     from headgate.destinations.nats.jetstream import JetStream
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Bucket", "Entry"]
 
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
+_BUCKET = re.compile(r"[-_a-zA-Z0-9]{1,200}")
 _OPERATION = "KV-Operation"
 
 
@@ -29,7 +29,9 @@ class Bucket:
 
     def __init__(self, jetstream: JetStream, name: str) -> None:
         self._jetstream = jetstream
-        self.name = check_name("bucket", name)
+        if not _BUCKET.fullmatch(name):
+            raise ConfigError(f"not a bucket name: {name[:80]!r}", where="bucket", remedy="letters, digits, - and _")
+        self.name = name
         self.stream = f"KV_{name}"
 
     def ensure(

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from headgate.model import ConfigError, DataError
 from headgate.wire.nats import check_subject
 
-__all__ = ["NatsOptions", "Server"]
+__all__ = ["NatsOptions", "Server", "check_stream_name"]
 
 _DEFAULT_PORT = 4222
 _STREAM_NAME = re.compile(r"[!-~]{1,255}")
@@ -39,8 +39,9 @@ class NatsOptions:
     `discard` is `new`: at a limit the stream refuses further messages, the pipeline reports a full stream and the
     source keeps the rows. `old` would drop messages that were already acknowledged, without a word.
 
-    `window` is the number of messages on their way at a time. A thousand saturate one server, and the server's
-    subscription cache holds about as many reply subjects; raise it for a server that is many milliseconds away.
+    `window` is the number of messages on their way at a time. Two thousand keep a server of the same network busy;
+    raise it for one that is many milliseconds away. All publishers of a stream share the server's queue for it, which
+    holds 100,000 messages (10,000 in old versions); beyond that the server refuses.
 
     `acks` says how storage is confirmed. `each`: one acknowledgement per message, any server; after a refused message,
     later ones of the window may already be stored. `batch`: one per some hundred messages, and the server stores
@@ -59,7 +60,7 @@ class NatsOptions:
     max_msgs: int = -1
     discard: Literal["new", "old"] = "new"
     acks: Literal["each", "batch"] = "each"
-    window: int = 1_000
+    window: int = 2_000
     window_bytes: int = 16 * 1024 * 1024
     ack_timeout_s: float = 30.0
     connect_timeout_s: float = 5.0
@@ -77,7 +78,7 @@ class NatsOptions:
     tls_first: bool = False
 
     def __post_init__(self) -> None:
-        check_name("stream", self.stream)
+        check_stream_name(self.stream)
         for subject in (*self.subjects, self.inbox_prefix):
             _check_subject(subject)
         _require(bool(self.subjects), "subjects", "name at least one subject, such as 'cdc.>'")
@@ -114,12 +115,12 @@ class NatsOptions:
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}")
 
 
-def check_name(what: str, name: str) -> str:
-    """A stream or bucket name becomes a directory name and a subject token (ADR-6)."""
+def check_stream_name(name: str) -> str:
+    """A stream name becomes a directory name and a subject token (ADR-6)."""
     if not _STREAM_NAME.fullmatch(name) or _FORBIDDEN_IN_NAMES & set(name):
         raise ConfigError(
-            f"not a name for a NATS {what}: {name[:80]!r}",
-            where=what,
+            f"not a name for a stream: {name[:80]!r}",
+            where="stream",
             remedy="use printable ASCII without . * > / \\ and quotes, at most 255 characters",
         )
     return name

@@ -12,6 +12,8 @@ last flush again, and the server drops by message id what it already has.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
@@ -20,10 +22,12 @@ import numpy.typing as npt
 from headgate.destinations.nats.batch import BatchAcked
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.each import EachAcked
-from headgate.destinations.nats.frames import EXPECTED_HEADER_BYTES
+from headgate.destinations.nats.fence import Fence
+from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.receipt import Ledger, Receipt
 from headgate.destinations.nats.rows import bad_rows, blocks, delivery_table
-from headgate.model import DataError, DeliveryError, HeadgateError
+from headgate.model import DataError, DeliveryError, HeadgateError, UsageError
+from headgate.model.record import MESSAGE_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,9 +45,7 @@ class Lane(Protocol):
 
     stalled: DeliveryError | None  # the server stopped answering; the connection is of no more use
 
-    def send(
-        self, block: pa.RecordBatch, rows: npt.NDArray[np.int64], ledger: Ledger, expected_last_sequence: int | None
-    ) -> None:
+    def send(self, block: pa.RecordBatch, rows: npt.NDArray[np.int64], ledger: Ledger, fence: Fence | None) -> None:
         """Send a block and book what is answered meanwhile."""
 
     def drain(self, ledger: Ledger) -> None:
@@ -60,12 +62,20 @@ class Publisher:
         self.options = options
         self._connection: Connection | None = None
         self._lane: Lane | None = None
+        self._fence: Fence | None = None
         self._ledger = Ledger()
 
     @property
     def max_payload(self) -> int:
         """The server's limit for headers and payload together."""
         return self._connected().info.max_payload
+
+    def jetstream(self) -> JetStream:
+        """Administration over the same connection, for use while nothing is in flight."""
+        if self._ledger.rows:
+            # It would take acknowledgements for its own answers and drop them.
+            raise UsageError("the publisher is busy", remedy="flush it first")
+        return JetStream(self._connected(), domain=self.options.domain)
 
     def publish(
         self,
@@ -79,25 +89,21 @@ class Publisher:
         """Send one message per row; returns when all are written, some may still be unacknowledged.
 
         `headers` are further header lines, each with its line end: one value for all rows or one per row.
-        `expected_last_sequence` fences off other writers: row i is stored only if the stream ends at that sequence
-        plus i, and nothing is stored after the first row that does not fit.
+        `expected_last_sequence` fences off other writers: the first row is stored only if the stream ends there, each
+        other row only if it ends with the row before, and nothing is stored after the first row that does not fit.
         """
         table = delivery_table(topics, message_ids, payloads, headers)
-        self._reject_bad_rows(table, 0 if expected_last_sequence is None else EXPECTED_HEADER_BYTES)
+        fence = self._fence_at(expected_last_sequence)
+        self._reject_bad_rows(table, fence.max_line_bytes(table.column(MESSAGE_ID)) if fence else 0)
         for block in blocks(table, _BLOCK_ROWS, _BLOCK_BYTES):
-            self._send(block, expected_last_sequence)
-            if expected_last_sequence is not None:
-                expected_last_sequence += block.num_rows
+            self._send(block, fence)
 
     def flush(self) -> Receipt:
         """Wait until every row since the last flush is acknowledged, refused or given up, and report."""
-        try:
-            if self._lane:
+        if self._lane:
+            with self._closing_on_error():
                 self._lane.drain(self._ledger)
-        except BaseException:
-            self.close()
-            raise
-        ledger, self._ledger = self._ledger, Ledger()
+        ledger, self._ledger, self._fence = self._ledger, Ledger(), None
         if self._lane and self._lane.stalled:
             # A late acknowledgement must not be taken for that of a later message.
             self.close()
@@ -110,7 +116,7 @@ class Publisher:
 
     def check(self) -> None:
         """Make sure that an idle connection still works; a broken one is closed and opened again when needed."""
-        if self._connection:
+        if self._connection and self.reusable:
             try:
                 self._connection.ping(self.options.connect_timeout_s)
             except HeadgateError:
@@ -119,7 +125,7 @@ class Publisher:
     def close(self) -> None:
         """Close the connection and forget what was not flushed; publishing again opens a new one."""
         self._ledger = Ledger()
-        self._lane = None
+        self._lane = self._fence = None
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -130,14 +136,29 @@ class Publisher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, block: pa.RecordBatch, expected_last_sequence: int | None) -> None:
+    def _fence_at(self, expected_last_sequence: int | None) -> Fence | None:
+        """The fence of the rows before, if these ones follow them; so the chain is whole from flush to flush."""
+        if expected_last_sequence is None:
+            self._fence = None
+        elif self._fence is None or self._fence.sequence != expected_last_sequence:
+            self._fence = Fence(expected_last_sequence, self.options.acks)
+        return self._fence
+
+    def _send(self, block: pa.RecordBatch, fence: Fence | None) -> None:
         rows = np.arange(self._ledger.rows, self._ledger.rows + block.num_rows)
         self._ledger.rows += block.num_rows
         assert self._lane is not None
+        with self._closing_on_error():
+            self._lane.send(block, rows, self._ledger, fence)
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        """Half a frame may be written and answers may be lost: only a new connection is in a known state."""
         try:
-            self._lane.send(block, rows, self._ledger, expected_last_sequence)
-        except BaseException:
-            # Half a frame may be written and answers may be lost: only a new connection is in a known state.
+            yield
+        except BaseException as error:
+            if isinstance(error, HeadgateError) and self._connection:
+                error.at(self._connection.where)
             self.close()
             raise
 

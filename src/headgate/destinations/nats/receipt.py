@@ -24,7 +24,7 @@ class Receipt:
     """Rows are numbered from 0 since the last flush, in the order in which they were published.
 
     `acked` rows are stored, `duplicates` of them were so before (None if the server does not tell). Every other row is
-    named by exactly one failure.
+    named by exactly one failure; failures are in the order of their first rows.
     """
 
     sent: int
@@ -46,7 +46,7 @@ class Receipt:
     def raise_for_failures(self) -> Receipt:
         """Return the receipt if it is complete; raise the error of its first failed row otherwise."""
         if self.failures:
-            raise min(self.failures, key=lambda failure: failure.rows[0]).error
+            raise self.failures[0].error
         return self
 
 
@@ -82,5 +82,6 @@ class Ledger:
 
     def receipt(self) -> Receipt:
         """The finished receipt."""
-        failures = (Failure(error, code, tuple(sorted(rows))) for (code, _), (error, rows) in self._failed.items())
+        failures = [Failure(error, code, tuple(sorted(rows))) for (code, _), (error, rows) in self._failed.items()]
+        failures.sort(key=lambda failure: failure.rows[0])
         return Receipt(self.sent, self.acked, self.duplicates, self.last_sequence, tuple(failures))

@@ -6,11 +6,12 @@ It looks at a message's kind and ids only; decoding the rows is Spark's work, la
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headgate.model import ProtocolError
 from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction
 from headgate.sources.postgres_cdc.streamed import StreamedTransactions
+from headgate.wire.pgoutput import Decoder, Relation
 
 __all__ = ["Intake"]
 
@@ -24,13 +25,16 @@ _STREAM_COMMIT = struct.Struct("!cIBQQq")  # kind, xid, flags, commit LSN, end L
 _CHANGES = frozenset(b"IUDTM")
 _RELATION = ord("R")
 _MESSAGE = ord("M")
+_FIRST_CUSTOM_TYPE = 16384  # PostgreSQL gives lower oids to what is built in
 
 
 class Intake:
     """Takes pgoutput messages in the order of the stream."""
 
-    def __init__(self, spool: SpoolWriter) -> None:
+    def __init__(self, spool: SpoolWriter, learn_types: Callable[[], None]) -> None:
         self._spool = spool
+        self._learn_types = learn_types
+        self._known_types: set[int] = set()
         self._streamed = StreamedTransactions(spool.directory)
         self._body: bytearray | None = None  # the transaction being received, if one is
         self._changes = 0
@@ -105,13 +109,22 @@ class Intake:
 
     def _finish(self, transaction: Transaction, chunks: list[bytearray]) -> None:
         """Relations are on disk before the transaction becomes visible; an empty transaction is no news."""
-        for relation in self._relations:
-            self._spool.add_relation(transaction.end_lsn, relation)
+        self._describe(self._relations, transaction.end_lsn)
         if transaction.changes:
             self._spool.append(transaction, chunks)
             self.transactions_total += 1
             self.changes_total += transaction.changes
         self._body = None
+
+    def _describe(self, relations: list[bytes], end_lsn: int) -> None:
+        for message in relations:
+            self._spool.add_relation(end_lsn, message)
+            relation = Decoder().decode(message)
+            assert isinstance(relation, Relation)
+            custom = {column.type_id for column in relation.columns if column.type_id >= _FIRST_CUSTOM_TYPE}
+            if not custom <= self._known_types:
+                self._known_types |= custom
+                self._learn_types()
 
     def _add_streamed(self, message: memoryview | bytes) -> None:
         """Inside a streamed block every message carries its subtransaction behind its kind; the spool wants it off."""
@@ -123,8 +136,7 @@ class Intake:
         _, xid, _, commit_lsn, end_lsn, time_us = _STREAM_COMMIT.unpack_from(message)
         begin = _BEGIN.pack(b"B", commit_lsn, time_us, xid)
         changes, relations = self._count(xid)
-        for relation in relations:
-            self._spool.add_relation(end_lsn, relation)
+        self._describe(relations, end_lsn)
         if changes:
             self._spool.append(Transaction(end_lsn, commit_lsn, time_us, xid, changes), self._framed(xid, begin))
             self.transactions_total += 1
@@ -155,15 +167,16 @@ class Intake:
     def _lone_message(self, message: memoryview | bytes, lsn: int) -> None:
         """`pg_logical_emit_message(false, ...)` belongs to no transaction: it becomes one of its own.
 
-        Its LSN is where its record begins, which may be where the commit before it ends: one more is its own end.
+        Its LSN is where its record begins. The commit before it may end there, and the next commit may begin there,
+        so it ends one further, and counts as committed one before: no record begins at either.
         """
         self._xid = 0
         self._relations = []
         self._changes = 0
         self._body = bytearray()
-        self._add(ord("B"), _BEGIN.pack(b"B", lsn, 0, 0))
+        self._add(ord("B"), _BEGIN.pack(b"B", lsn - 1, 0, 0))
         self._add(_MESSAGE, message)
-        self._finish(Transaction(lsn + 1, lsn, 0, 0, 1), [self._body])
+        self._finish(Transaction(lsn + 1, lsn - 1, 0, 0, 1), [self._body])
 
     def reset(self) -> None:
         """Forget what was half received when the connection broke: PostgreSQL sends it again from its begin."""

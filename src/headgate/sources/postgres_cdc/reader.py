@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import HeadgateError, OccupiedError, Retry
+from headgate.sources.postgres_cdc.catalog import load_types, write_types
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
@@ -100,6 +101,7 @@ class Reader:
         with connect(options.url) as catalog:
             ensure_publications(catalog, options.publications, options.create_publication_for)
             slot = ensure_slot(catalog, options.slot, failover=options.failover)
+            write_types(self._directory, load_types(catalog))
         link = ReplicationConnection(options.url, options.slot)
         try:
             server = link.identify()
@@ -118,12 +120,17 @@ class Reader:
             self._control.advance(slot.confirmed_lsn)
             self._tell(status="streaming", error=None)
             try:
-                self._pump(link, Intake(spool))
+                self._pump(link, Intake(spool, self._learn_types))
             finally:
                 spool.close()
         finally:
             link.close()
             self._state = replace(self._state, reconnects_total=self._state.reconnects_total + 1)
+
+    def _learn_types(self) -> None:
+        """A relation uses a type that was not there when we connected."""
+        with connect(self._options.url) as catalog:
+            write_types(self._directory, load_types(catalog))
 
     def _pump(self, link: ReplicationConnection, intake: Intake) -> None:
         while not self.stopping:
@@ -162,9 +169,9 @@ class Reader:
         if reply:
             assert self._spool is not None
             self._spool.flush()
-            self._report(link, intake, force=True)
+            self._report(link, intake, force=True, replying=True)
 
-    def _report(self, link: ReplicationConnection, intake: Intake, *, force: bool) -> None:
+    def _report(self, link: ReplicationConnection, intake: Intake, *, force: bool, replying: bool = False) -> None:
         """Pass confirmed positions on to PostgreSQL, free the spool, and write down how we are doing."""
         spool = self._spool
         assert spool is not None
@@ -180,7 +187,7 @@ class Reader:
             self._flushed = confirmed
             spool.release(confirmed)
         received = max(self._state.received_lsn, spool.end_lsn, self._flushed)
-        link.send_status(received, self._flushed)
+        link.send_status(received, self._flushed, reply=force and not replying)
         self._told_at = time.monotonic()
         self._tell(
             status="streaming",

@@ -89,11 +89,11 @@ class ReplicationConnection:
             except psycopg.Error as error:
                 raise connect_error(str(error), "postgres") from None
 
-    def send_status(self, written: int, flushed: int) -> None:
-        """Tell the server how far we are; `flushed` is what the slot forgets."""
+    def send_status(self, written: int, flushed: int, *, reply: bool) -> None:
+        """Tell the server how far we are; `flushed` is what the slot forgets. `reply` asks how far the server is."""
         now = time.time_ns() // 1000 - PG_EPOCH_UNIX_US
         try:
-            self._pg.put_copy_data(encode_status(StandbyStatus(written, flushed, flushed, now)))
+            self._pg.put_copy_data(encode_status(StandbyStatus(written, flushed, flushed, now, reply)))
             self._pg.flush()
         except psycopg.Error as error:
             raise connect_error(str(error), "postgres") from None

@@ -13,7 +13,7 @@ from headgate.model import AuthError, ConfigError, HeadgateError, StateError
 from headgate.sources.postgres_cdc.replication import connect_error
 from headgate.wire.pgoutput import parse_lsn
 
-__all__ = ["SlotState", "connect", "ensure_publications", "ensure_slot", "slot_state"]
+__all__ = ["SlotState", "connect", "ensure_publications", "ensure_slot", "server_lsn", "slot_state"]
 
 _SLOT = """
 select plugin, database, slot_type, active, active_pid, to_jsonb(s) ->> 'wal_status' as wal_status,
@@ -47,6 +47,13 @@ def connect(url: str) -> Connection:
         )
     except psycopg.OperationalError as error:
         raise connect_error(str(error), "postgres") from None
+
+
+def server_lsn(connection: Connection) -> int:
+    """How far the server has written by now."""
+    row = connection.execute("select pg_current_wal_lsn()::text as lsn").fetchone()
+    assert row is not None
+    return parse_lsn(row["lsn"])
 
 
 def slot_state(connection: Connection, name: str) -> SlotState | None:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 __all__ = ["StreamedTransactions"]
 
 _HEAD = struct.Struct("<II")  # subtransaction, length
+_DESCRIPTIONS = frozenset(b"RY")  # Relation and Type messages
 _MEMORY_BYTES = 256 * 1024  # per transaction; beyond, it goes to its file
 _READ_BYTES = 1024 * 1024
 
@@ -37,9 +38,9 @@ class _Open:
             self._buffer.clear()
 
     def messages(self) -> Iterator[bytes]:
-        """What was not rolled back, in order."""
+        """What was not rolled back, in order. Descriptions stay: the server sends them once per transaction."""
         for subxid, message in self._all():
-            if subxid not in self.aborted:
+            if subxid not in self.aborted or message[0] in _DESCRIPTIONS:
                 yield message
 
     def _all(self) -> Iterator[tuple[int, bytes]]:

@@ -1,8 +1,9 @@
 """MessagePack, as much of it as events need: nil, booleans, 64-bit integers, floats, text, bytes, lists, maps.
 
 Written bytes are canonical: integers and lengths take their shortest form, floats are always 64 bits wide, maps keep
-the order of their keys. Reading accepts every form, checks each length against the bytes that are there, and refuses
-extension types, keys that are not text, duplicate keys, deep nesting and bytes left over.
+the order of their keys. Reading accepts every form and refuses extension types, keys that are not text, duplicate
+keys, deep nesting, and bytes that are missing or left over. Its work is bounded by the bytes that are there: every
+item takes one at least, and nothing is reserved ahead for a size that is only claimed.
 """
 
 from __future__ import annotations
@@ -152,11 +153,11 @@ class _Reader:
         return read(self, depth)
 
     def list(self, size: int, depth: int) -> list[Value]:
-        self._check(size, depth)
+        _check_depth(depth)
         return [self.value(depth - 1) for _ in range(size)]
 
     def map(self, size: int, depth: int) -> dict[str, Value]:
-        self._check(size * 2, depth)
+        _check_depth(depth)
         items: dict[str, Value] = {}
         for _ in range(size):
             key = self.value(depth - 1)
@@ -165,11 +166,10 @@ class _Reader:
             items[key] = self.value(depth - 1)
         return items
 
-    def _check(self, size: int, depth: int) -> None:
-        if depth == 0:
-            raise ProtocolError("MessagePack is nested too deeply for an event")
-        if size > len(self.data) - self.pos:  # every item takes a byte at least
-            raise IndexError
+
+def _check_depth(depth: int) -> None:
+    if depth == 0:
+        raise ProtocolError("MessagePack is nested too deeply for an event")
 
 
 def _number(code: str) -> Callable[[_Reader, int], Value]:

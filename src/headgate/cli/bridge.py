@@ -1,0 +1,94 @@
+"""`headgate bridge`: PostgreSQL's changes to NATS JetStream, from the command line alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from headgate.cli.run import run_service
+from headgate.config import Config
+
+__all__ = ["bridge"]
+
+
+def bridge(
+    slot: Annotated[str, typer.Option("--slot", help="Replication slot; created when missing.")],
+    pub: Annotated[str, typer.Option("--pub", help="Publication; several separated by commas.")],
+    postgres: Annotated[
+        str | None, typer.Option("--postgres", envvar="HEADGATE_POSTGRES", help="postgres://..., or `embedded`.")
+    ] = None,
+    nats: Annotated[
+        str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="nats://..., or `embedded`.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the control plane.")] = 9090,
+    stream: Annotated[str, typer.Option("--stream", help="JetStream stream; created when missing.")] = "CDC",
+    subject: Annotated[str, typer.Option("--subject", help="Where an event goes.")] = "cdc.{schema}.{table}.{op}",
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Create a missing publication for this table; repeatable.")
+    ] = None,
+    json_format: Annotated[bool, typer.Option("--json", help="JSON events instead of MessagePack.")] = False,
+    debezium: Annotated[bool, typer.Option("--debezium", help="Events in Debezium's JSON envelope.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Deliver what is there now, then stop.")] = False,
+) -> None:
+    """Stream every committed change of a publication to NATS JetStream, until Ctrl-C.
+
+    Where --postgres and --nats are left out, PG_HOST, PG_PORT, PG_DB, POSTGRES_BRIDGE_USER, POSTGRES_BRIDGE_PASSWORD,
+    NATS_HOST, NATS_PORT, NATS_BRIDGE_USER and NATS_BRIDGE_PASSWORD are used; without PG_HOST or NATS_HOST, the
+    embedded server is. Several bridges run side by side on different slots.
+
+    Example: headgate bridge --slot shop --pub shop --postgres postgres://bridge@localhost/shop
+    """
+    envelope: Literal["msgpack", "json", "debezium"] = "debezium" if debezium else "json" if json_format else "msgpack"
+    settings: dict[str, Any] = {
+        "project": {"name": "bridge", "data_dir": (data_dir or Path(f".headgate/bridge-{slot}")).resolve()},
+        "postgres": {"url": postgres or postgres_url(os.environ)},
+        "nats": {"url": nats or nats_url(os.environ)},
+        "control": {"port": port},
+        "sources": {
+            "changes": {
+                "type": "postgres-cdc",
+                "slot": slot,
+                "publication": pub,
+                "tables": table or [],
+                "format": envelope,
+                "subject": subject,
+            }
+        },
+        "destinations": {
+            "stream": {"type": "nats", "stream": stream, "subjects": [subject.split("{", 1)[0].rstrip(".") + ".>"]}
+        },
+        "pipelines": {slot.replace("_", "-"): {"source": "changes", "destinations": ["stream"]}},
+    }
+    run_service(Config.model_validate(settings), once=once)
+
+
+def postgres_url(environ: Mapping[str, str]) -> str:
+    """The server that the environment names, or the embedded one."""
+    if "PG_HOST" not in environ:
+        return "embedded"
+    user = _user(environ, "POSTGRES_BRIDGE_USER", "POSTGRES_BRIDGE_PASSWORD")
+    port, database = environ.get("PG_PORT", "5432"), quote(environ.get("PG_DB", "postgres"), safe="")
+    return f"postgres://{user}{environ['PG_HOST']}:{port}/{database}"
+
+
+def nats_url(environ: Mapping[str, str]) -> str:
+    """The server that the environment names, or the embedded one."""
+    if "NATS_HOST" not in environ:
+        return "embedded"
+    user = _user(environ, "NATS_BRIDGE_USER", "NATS_BRIDGE_PASSWORD")
+    return f"nats://{user}{environ['NATS_HOST']}:{environ.get('NATS_PORT', '4222')}"
+
+
+def _user(environ: Mapping[str, str], user: str, password: str) -> str:
+    if user not in environ:
+        return ""
+    secret = f":{quote(environ[password], safe='')}" if password in environ else ""
+    return f"{quote(environ[user], safe='')}{secret}@"

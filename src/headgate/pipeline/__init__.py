@@ -1,0 +1,1 @@
+"""The data pipeline on Spark: session, transforms, dispatch, state, supervision."""

@@ -1,0 +1,61 @@
+"""Options of the `pgcdc` source, as Spark hands them over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self, cast, get_args
+
+from headgate.model import UsageError
+from headgate.sources.options import parse_options
+
+__all__ = ["CdcOptions", "Format"]
+
+Format = Literal["msgpack", "json", "debezium"]
+
+
+@dataclass(frozen=True, slots=True)
+class CdcOptions:
+    """What `spark.readStream.format("pgcdc").option(...)` accepts. Limits are named after the Kafka source's."""
+
+    url: str = field(repr=False)
+    slot: str
+    publication: str
+    spool: str  # a local directory that only this slot uses
+    format: str = "msgpack"
+    subject: str = "cdc.{schema}.{table}.{op}"
+    max_offsets_per_trigger: int = 100_000  # changes
+    max_bytes_per_trigger: int = 64 << 20
+    max_spool_bytes: int = 1 << 30
+    create_publication_for: str = ""  # tables, separated by commas; `*` for all
+    failover: bool = False
+    images: bool = False  # also the columns _key, _before and _after
+    confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
+
+    @classmethod
+    def from_spark(cls, options: Mapping[str, str]) -> Self:
+        parsed = parse_options(cls, options, source="pgcdc")
+        if parsed.format not in get_args(Format):
+            raise UsageError(
+                f"the option format is {parsed.format!r}",
+                where='format("pgcdc")',
+                remedy=f"one of: {', '.join(get_args(Format))}",
+            )
+        return parsed
+
+    @property
+    def publications(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.publication.split(",") if name.strip())
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.create_publication_for.split(",") if name.strip())
+
+    @property
+    def spool_dir(self) -> Path:
+        return Path(self.spool)
+
+    @property
+    def envelope(self) -> Format:
+        return cast(Format, self.format)

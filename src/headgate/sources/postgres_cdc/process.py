@@ -1,0 +1,106 @@
+"""Finds the reader of a spool, or starts one. It ends with the process that started it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+
+from headgate.model import ConnectError, HeadgateError, InternalError
+from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
+from headgate.sources.postgres_cdc.reader import ReaderOptions
+
+__all__ = ["ReaderProcess"]
+
+_START_TIMEOUT_S = 60.0
+_POLL_S = 0.02
+
+
+class ReaderProcess:
+    """The reader that fills a spool, whoever started it."""
+
+    def __init__(self, options: ReaderOptions) -> None:
+        self._options = options
+        self._directory = Path(options.spool)
+        self._control = SpoolControl(self._directory)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def ensure(self) -> ReaderState:
+        """A reader that streams: the one that is there, or a new one. Raises what keeps it from streaming."""
+        if not self._alive():
+            self._start()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            state = self._control.read_state()
+            if state is not None and state.status in ("streaming", "waiting") and _running(state.pid):
+                return state
+            if state is not None and state.error and (state.status == "error" or time.monotonic() > deadline):
+                raise _rebuilt(state.error)
+            if self._child is not None and self._child.poll() is not None:
+                raise InternalError("the reader process ended", remedy=f"read {self._directory / 'reader.log'}")
+            if time.monotonic() > deadline:
+                raise ConnectError("the reader does not stream yet", remedy="trying again; see: headgate status")
+            time.sleep(_POLL_S)
+
+    def state(self) -> ReaderState:
+        """What the reader does now; a dead one is replaced, one that gave up says why."""
+        state = self._control.read_state()
+        if state is None or not _running(state.pid):
+            return self.ensure()
+        if state.status == "error" and state.error:
+            raise _rebuilt(state.error)
+        return state
+
+    def _alive(self) -> bool:
+        """Whether somebody holds the spool's lock."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _start(self) -> None:
+        (self._directory / "reader.json").unlink(missing_ok=True)
+        with (self._directory / "reader.log").open("wb") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "headgate.sources.postgres_cdc.reader"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+            )
+        assert self._child.stdin is not None
+        self._child.stdin.write(msgspec.json.encode(asdict(self._options)) + b"\n")
+        self._child.stdin.flush()
+
+    def stop(self) -> None:
+        """End the reader if it is ours."""
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+            self._child.wait(10)
+            self._child = None
+
+
+def _running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _rebuilt(fields: dict[str, str]) -> HeadgateError:
+    text = f"headgate-error: {msgspec.json.encode(fields).decode()}"
+    return HeadgateError.from_text(text) or InternalError(fields.get("message", "unknown"))
