@@ -41,13 +41,17 @@ class FoldError(AssertionError):
 class Rows(Protocol):
     """The rows of one table; each method is one operation and raises FoldError if it cannot have happened."""
 
-    def insert(self, data: Row) -> None: ...
+    def insert(self, data: Row) -> None:
+        """A new row."""
 
-    def update(self, data: Row, old: Row | None) -> None: ...
+    def update(self, data: Row, old: Row | None) -> None:
+        """A changed row, and as much of the old one as was sent."""
 
-    def delete(self, data: Row) -> None: ...
+    def delete(self, data: Row) -> None:
+        """A row that is gone, or its key."""
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """All rows are gone."""
 
     def __len__(self) -> int: ...
 
@@ -111,6 +115,7 @@ class RowBag:
 
     @staticmethod
     def text_of(row: Row) -> str:
+        """What tells the row from others."""
         return repr(sorted(row.items()))
 
     def insert(self, data: Row) -> None:

@@ -17,7 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from headgate.wire.pgoutput import parse_lsn
 from tests.cdc.catalog import pin_session
-from tests.cdc.shop import Connection, Shop, Table
+from tests.cdc.shop import Connection, Shop
+from tests.cdc.tables import Table
 
 __all__ = ["SERVER_SETTINGS", "Oracle"]
 

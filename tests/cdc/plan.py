@@ -15,9 +15,12 @@ from typing import TypeAlias
 
 from psycopg import sql
 
-from tests.cdc.shop import Column, Shop, Table, raw
+from tests.cdc.shop import Shop, raw
+from tests.cdc.tables import Column, Table
 
 __all__ = ["Copy", "Ending", "Pause", "Plan", "Run", "Step", "WorkloadOptions", "abandon", "plan_transaction"]
+
+Query: TypeAlias = sql.SQL | sql.Composed
 
 _BIG_BATCH = 0
 _SAVEPOINTS = ("one", "two")
@@ -27,7 +30,7 @@ _SAVEPOINTS = ("one", "two")
 class WorkloadOptions:
     """How much work: `transactions` for each of the `workers`, at most `seconds` in all.
 
-    Every twentieth transaction copies `copied_rows` in; with `big_rows` one transaction in the middle writes that many.
+    Every twentieth transaction copies `copied_rows` in; with `big_rows` one late transaction writes that many.
     """
 
     seed: int = 1
@@ -38,12 +41,16 @@ class WorkloadOptions:
     copied_rows: int = 2000
     big_rows: int = 0
 
+    def at(self, share: float) -> int:
+        """The number of the transaction when this share of a worker's work is done."""
+        return int(self.transactions * share)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One statement. Its text is for execution with parameters, even if there are none."""
 
-    query: sql.Composable
+    query: Query
     params: tuple[str | int | None, ...] = ()
 
 
@@ -51,7 +58,7 @@ class Run:
 class Copy:
     """COPY of rows into a table."""
 
-    query: sql.Composable
+    query: Query
     rows: tuple[tuple[str | int | None, ...], ...]
 
 
@@ -88,7 +95,7 @@ def plan_transaction(shop: Shop, options: WorkloadOptions, worker: int, number: 
     rng = random.Random(f"{options.seed}/{worker}/{number}")
     body = _body(shop, options, worker, number, rng)
     ending = rng.choices(tuple(Ending), (85, 10, 5))[0]
-    if options.big_rows and (worker, number) == (0, options.transactions // 2):
+    if options.big_rows and (worker, number) == (0, options.at(0.7)):
         body, ending = _big(shop.bulk, options.big_rows), Ending.COMMIT
     enter = sql.SQL("insert into {} values (%s, %s, 'open', 0)").format(shop.ledger.identifier)
     close = sql.SQL("update {} set state = 'done', steps = %s where worker = %s and number = %s")
@@ -112,7 +119,9 @@ def _body(shop: Shop, options: WorkloadOptions, worker: int, number: int, rng: r
     steps: list[Step] = []
     is_long = rng.random() < 0.15
     for _ in range(rng.randint(1, 6)):
-        work = _work(shop, rng)
+        # No table is emptied near the end: a wrong value is found only in a row that is still there.
+        empties = rng.random() < 0.02 and number < options.at(0.6)
+        work = _emptying(shop, rng) if empties else _work(shop, rng)
         steps += _inside_savepoint(work, rng) if rng.random() < 0.2 else work
         if is_long:
             steps.append(Pause(rng.uniform(0, options.longest_pause_s)))
@@ -120,20 +129,27 @@ def _body(shop: Shop, options: WorkloadOptions, worker: int, number: int, rng: r
         steps.insert(
             rng.randint(0, len(steps)), _copy_batch(shop.bulk, worker * 10**6 + number, options.copied_rows, rng)
         )
-    if number % 20 == 17:
-        steps.append(_delete_batch(shop.bulk))
+    if number % 40 == 17:
+        steps.append(_thin_out_batch(shop.bulk))
     return steps
 
 
 def _work(shop: Shop, rng: random.Random) -> list[Step]:
     """One or two statements."""
-    if rng.random() < 0.015:
-        return [_truncate(rng.choice(shop.truncatable), shop, rng)]
     table = rng.choice(shop.everyday)
     kinds = (_insert, _upsert, _update, _delete, _change_key) if table.key else (_insert, _copy, _update, _delete)
     weights = (30, 10, 30, 12, 10)[: len(kinds)]
     makers = rng.choices(kinds, weights, k=rng.randint(1, 2))
     return [make(table, shop, rng) for make in makers]
+
+
+def _emptying(shop: Shop, rng: random.Random) -> list[Step]:
+    table = rng.choice(shop.everyday)
+    others = [other for other in shop.everyday if other is not table and rng.random() < 0.05]
+    restart = " restart identity" if rng.random() < 0.5 else ""
+    cascade = " cascade" if shop.account in (table, *others) or rng.random() < 0.3 else ""
+    names = _listed([each.identifier for each in (table, *others)])
+    return [Run(sql.SQL("truncate {}").format(names) + raw(restart + cascade))]
 
 
 def _inside_savepoint(work: list[Step], rng: random.Random) -> list[Step]:
@@ -232,13 +248,6 @@ def _rows_at(table: Table, rng: random.Random, limit: int) -> tuple[sql.Composed
     return query.format(key, key, table.identifier, key, start, key), (*_values(table.key_columns, rng), limit)
 
 
-def _truncate(table: Table, shop: Shop, rng: random.Random) -> Run:
-    tables = [table.identifier, *([shop.bulk.identifier] if table is not shop.bulk and rng.random() < 0.3 else [])]
-    restart = " restart identity" if rng.random() < 0.5 else ""
-    cascade = " cascade" if table is shop.account or rng.random() < 0.3 else ""
-    return Run(sql.SQL("truncate {}").format(_listed(tables)) + raw(restart + cascade))
-
-
 # Batches
 
 
@@ -252,8 +261,8 @@ def _copy_batch(bulk: Table, batch: int, rows: int, rng: random.Random) -> Copy:
     return _copy_rows(bulk, columns, ((batch, n, *_values(bulk.written, rng)) for n in range(rows)))
 
 
-def _delete_batch(bulk: Table) -> Run:
-    oldest = "delete from {} where batch = (select min(batch) from {} where batch > %s)"
+def _thin_out_batch(bulk: Table) -> Run:
+    oldest = "delete from {} where batch = (select min(batch) from {} where batch > %s) and n %% 2 = 0"
     return Run(sql.SQL(oldest).format(bulk.identifier, bulk.identifier), (_BIG_BATCH,))
 
 

@@ -45,10 +45,12 @@ class ReferenceBridge:
         self._published_lsn = 0
 
     def create_slot(self) -> None:
+        """From here on no change is missed."""
         with self._connect() as connection:
             connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [self._slot])
 
     def drop_slot(self) -> None:
+        """Let the server forget it."""
         with self._connect() as connection:
             connection.execute("select pg_drop_replication_slot(%s)", [self._slot])
 

@@ -55,12 +55,14 @@ class Tally:
     reconnects: int = 0
 
     def add(self, plan: Plan, outcome: Outcome) -> None:
+        """Count one transaction."""
         self.outcomes[outcome] += 1
         if outcome in (Outcome.COMMITTED, Outcome.FOUND):
             self.committed.add((plan.worker, plan.number))
 
     @classmethod
     def sum(cls, parts: Iterable[Tally]) -> Tally:
+        """Those of all workers together."""
         whole = cls()
         for part in parts:
             whole.outcomes += part.outcomes
@@ -104,8 +106,12 @@ class Workload:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self.stop()
         self._pool.shutdown()
+
+    def stop(self) -> None:
+        """Let each worker end the transaction it is in, without its pauses, and begin no other."""
+        self._stop.set()
 
     @property
     def committed(self) -> int:
@@ -141,6 +147,7 @@ class _Worker:
         self._connection: Connection | None = None
 
     def run(self, deadline: float) -> None:
+        """Do the transactions, one after the other, until they or the time are at their end."""
         try:
             for number in range(self._options.transactions):
                 if self._stop.is_set() or time.monotonic() > deadline:
@@ -218,7 +225,12 @@ class _Worker:
         while self._connection is None or self._connection.closed:
             try:
                 self._connection = psycopg.connect(
-                    self._url, autocommit=True, connect_timeout=5, options=_SETTINGS, prepare_threshold=None
+                    self._url,
+                    autocommit=True,
+                    connect_timeout=5,
+                    application_name="workload",
+                    options=_SETTINGS,
+                    prepare_threshold=None,
                 )
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:

@@ -32,6 +32,11 @@ class Fake:
     def status(self) -> dict[str, Any]:
         return {"pipelines": [report.as_dict() for report in self.reports()]}
 
+    def stream_info(self, stream: str) -> dict[str, Any] | None:
+        if stream == "broken":
+            raise ConnectError("gone", remedy="start it")
+        return {"name": stream, "messages": 3} if stream == "S" else None
+
     def request_stop(self) -> None:
         self.stopped.set()
 
@@ -81,6 +86,13 @@ def test_metrics_are_prometheus(client: httpx.Client, service: Fake) -> None:
     assert samples[("headgate_duplicates_total", None)] == 1
     assert samples[("headgate_pipeline_status", "running")] == 1
     assert samples[("headgate_pipeline_status", "error")] == 0
+
+
+def test_stream_info(client: httpx.Client) -> None:
+    assert client.get("/streams/info?stream=S").json() == {"name": "S", "messages": 3}
+    assert client.get("/streams/info").status_code == 404
+    broken = client.get("/streams/info?stream=broken")
+    assert (broken.status_code, broken.json()["remedy"]) == (502, "start it")
 
 
 def test_shutdown_needs_post(client: httpx.Client, service: Fake) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -18,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headgate.control import metrics
-from headgate.model import OccupiedError
+from headgate.model import HeadgateError, OccupiedError
 from headgate.pipeline.report import Report
 
 __all__ = ["ControlServer", "Controlled", "application"]
@@ -30,6 +31,8 @@ class Controlled(Protocol):
     def reports(self) -> list[Report]: ...
 
     def status(self) -> dict[str, Any]: ...
+
+    def stream_info(self, stream: str) -> dict[str, Any] | None: ...
 
     def request_stop(self) -> None: ...
 
@@ -53,6 +56,19 @@ def application(service: Controlled, token: str | None) -> Starlette:
     async def metrics_page(_: Request) -> Response:
         return Response(metrics.render(service.reports()), media_type=metrics.CONTENT_TYPE)
 
+    async def stream_info(request: Request) -> Response:
+        """A JetStream stream that a destination writes to."""
+        name = request.query_params.get("stream", "")
+        try:
+            info = await to_thread.run_sync(service.stream_info, name)
+        except HeadgateError as error:
+            return _problem(502, str(error), error.remedy)
+        if info is None:
+            return _problem(
+                404, f"no destination writes to a stream {name!r}", "add ?stream=NAME of a nats destination"
+            )
+        return JSONResponse(info)
+
     async def shutdown(_: Request) -> Response:
         service.request_stop()
         return JSONResponse({"status": "stopping"}, status_code=202)
@@ -62,6 +78,7 @@ def application(service: Controlled, token: str | None) -> Starlette:
         Route("/ready", ready),
         Route("/status", status),
         Route("/metrics", metrics_page),
+        Route("/streams/info", stream_info),
         Route("/shutdown", shutdown, methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])

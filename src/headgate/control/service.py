@@ -8,19 +8,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from headgate import __version__
 from headgate.config import Config
 from headgate.control.http import ControlServer
 from headgate.control.runfile import RunFile
+from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.report import Report
-from headgate.pipeline.session import SparkOptions, open_session
+from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
 from headgate.pipeline.supervisor import Supervisor
 
 __all__ = ["Service", "open_stack"]
@@ -138,6 +138,16 @@ class Service:
             "pipelines": [report.as_dict() for report in self.reports()],
         }
 
+    def stream_info(self, stream: str) -> dict[str, Any] | None:
+        """What NATS says of a stream that one of our destinations writes to; None for any other."""
+        destinations = (d for supervisor in self.supervisors for d in supervisor.spec.destinations)
+        for destination in destinations:
+            if isinstance(destination, NatsDestination) and destination.options.stream == stream:
+                with JetStream.open(destination.options) as jetstream:
+                    info = jetstream.stream_info(stream)
+                return {k: v for k, v in asdict(info).items() if k != "config"} if info else None
+        return None
+
     def request_stop(self) -> None:
         """Ask for a stop; safe in a signal handler and from any thread."""
         self._stop.set()
@@ -190,7 +200,7 @@ class Service:
             self._server.stop()
             self._server = None
         if self._spark is not None:
-            self._spark.stop()
+            close_session(self._spark)
             self._spark = None
         if self._stack is not None:
             self._stack.stop()

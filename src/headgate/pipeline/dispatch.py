@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import Destination, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, record
+from headgate.model.failpoints import failpoint
 
 __all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame"]
 
@@ -63,6 +64,7 @@ def _task(
                 senders = senders or [opened.enter_context(destination.open()) for destination in destinations]
                 for sender in senders:
                     sender.send(batch)
+                failpoint("sender.sending")
                 rows += batch.num_rows
                 if echo:
                     yield _echoed(batch)

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.model import ConfigError, InternalError, StateError
+from headgate.model.failpoints import failpoint
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
 from headgate.pipeline.delivery import delivery_frame
 from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame
@@ -95,8 +96,11 @@ class PipelineQuery:
                 raise InternalError("the pipeline is stopping; the batch will come again")
             began = time.perf_counter()
             result = collect_results(sent, self._spec.destinations)
+            failpoint("pipeline.sent")
             self._persist(batch_id, result)
+            failpoint("pipeline.persisted")
             self._tell_source(batch_id)
+            failpoint("pipeline.confirmed")
             self._reporter.batch(
                 rows=result.rows,
                 payload_bytes=result.payload_bytes,
@@ -128,6 +132,11 @@ class PipelineQuery:
         if error is not None:
             raise error
         return True
+
+    @property
+    def idle(self) -> bool:
+        """Whether the query runs and has nothing to do."""
+        return self._query is not None and not self._query.status["isTriggerActive"]
 
     def stop(self, grace_s: float) -> None:
         """Let the running batch finish, then stop: a batch is either delivered and recorded, or not begun."""

@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.model import ConnectError, DependencyError
 
-__all__ = ["SparkOptions", "check_worker_python", "open_session"]
+__all__ = ["SparkOptions", "SparkSession", "check_worker_python", "close_session", "open_session", "try_session"]
 
 # Measured on two cores with batches of 100 rows, median of a warm micro-batch; see docs/performance.md.
 _SETTINGS = {
@@ -93,6 +94,21 @@ def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSess
         ) from error
     assert isinstance(session, SparkSession)
     return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop Spark. A signal to the whole process group may have ended Java already; then there is nothing to stop."""
+    with suppress(Py4JError, OSError):
+        session.stop()
+
+
+def try_session(options: SparkOptions) -> int:
+    """Start Spark, send some rows through a Python worker, and stop: the number of rows that came back."""
+    session = open_session(options, "headgate-check")
+    try:
+        return session.range(1000).mapInArrow(lambda batches: batches, "id bigint").count()
+    finally:
+        close_session(session)
 
 
 def _quiet_loggers() -> None:

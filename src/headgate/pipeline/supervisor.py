@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MOST_S = 30.0
 _HEALTHY_AFTER_S = 60.0  # a run this long clears the backoff
-_RECOVERED_AFTER_S = 5.0  # an idle pipeline that has stayed up this long is well again
 _POLL_S = 0.25
 _STOP_GRACE_S = 30.0
 
@@ -91,14 +90,13 @@ class Supervisor:
     def _watch(self, query: PipelineQuery) -> None:
         """Wait for the query's end or the order to stop."""
         before = self.report
-        began = time.monotonic()
         if before.status is Status.STARTING:
             self.reporter.status(Status.RUNNING)
         while not self._stop.wait(_POLL_S):
             if query.ended():
                 return
             if self.report.status is Status.DEGRADED and (
-                self.report.batches_total > before.batches_total or time.monotonic() - began > _RECOVERED_AFTER_S
+                self.report.batches_total > before.batches_total or query.idle
             ):
                 self.reporter.status(Status.RUNNING)
         query.stop(_STOP_GRACE_S)

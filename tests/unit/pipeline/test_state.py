@@ -64,14 +64,14 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_replace_file_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[str] = []
+    synced: list[Path] = []
     real = os.fsync
 
     def spy(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
         real(fd)
 
     monkeypatch.setattr(os, "fsync", spy)
     replace_file(tmp_path / "x", b"1")
     assert len(synced) == 2
-    assert Path(synced[1]) == tmp_path
+    assert synced[1] == tmp_path

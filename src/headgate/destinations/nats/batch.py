@@ -180,7 +180,7 @@ class BatchAcked:
             return
         culprit = batch.first_row + batch.failed_at - 1
         ledger.fail(error, batch.code, rows[rows == culprit])
-        ledger.fail(self._error("not stored, because an earlier message failed"), 0, rows[rows != culprit])
+        ledger.fail(self._error("not confirmed, because the batch ended early"), 0, rows[rows != culprit])
 
     def _await_answers(self, batch: _Batch) -> None:
         data = self._connection.receive(self._options.ack_timeout_s)
@@ -200,7 +200,8 @@ class BatchAcked:
     def _note(self, batch: _Batch, number: int, message: Msg) -> None:
         """Take in an answer to the batch's message `number`."""
         if message.headers.status == NO_RESPONDERS and not message.payload:
-            self._note_failure(batch, number, no_stream_error(batch.topic, self._connection.where), NO_RESPONDERS)
+            subject = message.headers.get("Nats-Subject", batch.topic)
+            self._note_failure(batch, number, no_stream_error(subject, self._connection.where), NO_RESPONDERS)
             return
         match parse_pub_ack(message.payload):
             case BatchFlow(stored, every):

@@ -38,7 +38,7 @@ class ReaderProcess:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while True:
             state = self._control.read_state()
-            if state is not None and state.status in ("streaming", "waiting") and _running(state.pid):
+            if state is not None and state.status in ("streaming", "waiting") and self._alive():
                 return state
             if state is not None and state.error and (state.status == "error" or time.monotonic() > deadline):
                 raise _rebuilt(state.error)
@@ -51,18 +51,18 @@ class ReaderProcess:
     def state(self) -> ReaderState:
         """What the reader does now; a dead one is replaced, one that gave up says why."""
         state = self._control.read_state()
-        if state is None or not _running(state.pid):
+        if state is None or not self._alive():
             return self.ensure()
         if state.status == "error" and state.error:
             raise _rebuilt(state.error)
         return state
 
     def _alive(self) -> bool:
-        """Whether somebody holds the spool's lock."""
+        """Whether a reader holds the spool's lock: the kernel frees it the moment a process dies, zombie or not."""
         self._directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
         finally:
@@ -89,16 +89,6 @@ class ReaderProcess:
             self._child.stdin.close()
             self._child.wait(10)
             self._child = None
-
-
-def _running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _rebuilt(fields: dict[str, str]) -> HeadgateError:

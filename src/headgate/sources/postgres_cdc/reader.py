@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import HeadgateError, OccupiedError, Retry
+from headgate.model.failpoints import failpoint
 from headgate.sources.postgres_cdc.catalog import load_types, write_types
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
@@ -44,6 +45,7 @@ _IDLE_S = 0.25
 _FRAMES_PER_TURN = 4096
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MOST_S = 10.0
+_LOCK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,8 @@ class Reader:
             if drained or now - self._told_at >= _STATUS_S:
                 assert self._spool is not None
                 self._spool.flush()
+                if intake.changes_total:
+                    failpoint("reader.spooled")
                 self._report(link, intake, force=now - self._told_at >= _STATUS_S)
             if drained:
                 link.wait(_IDLE_S)
@@ -183,6 +187,7 @@ class Reader:
         if not (moved or force):
             return
         if moved:
+            failpoint("reader.confirming")
             self._control.advance(confirmed)
             self._flushed = confirmed
             spool.release(confirmed)
@@ -230,16 +235,23 @@ class Reader:
 
 
 def _hold(path: Path) -> int:
-    """The lock that says: this spool has a living reader."""
+    """The lock that says: this spool has a living reader. Whoever asks for one holds it for an instant, too."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise OccupiedError(
-            "another reader fills this spool", where=str(path.parent), remedy="stop it, or use another data directory"
-        ) from None
-    return descriptor
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() < deadline:
+                time.sleep(_LOCK_S / 50)
+                continue
+            os.close(descriptor)
+            raise OccupiedError(
+                "another reader fills this spool",
+                where=str(path.parent),
+                remedy="stop it, or use another data directory",
+            ) from None
+        return descriptor
 
 
 def _first_line(descriptor: int) -> bytes:

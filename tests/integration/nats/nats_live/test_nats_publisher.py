@@ -224,7 +224,8 @@ def test_a_subject_nobody_listens_to_ends_a_batch(make_stream: MakeStream, posit
         publisher.publish(*columns(topics))
         receipt = publisher.flush()
         assert (receipt.acked, receipt.failed_rows) == (position, tuple(range(position, 10)))
-        assert receipt.failures[0].code == 503
+        assert (receipt.failures[0].code, receipt.failures[0].rows) == (503, (position,))
+        assert "'nobody.there'" in receipt.failures[0].error.message
         publisher.publish(*columns([topic(options)] * 10))
         assert publisher.flush().acked == 10
     assert stored(options) == 10

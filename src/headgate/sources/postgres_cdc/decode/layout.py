@@ -1,10 +1,13 @@
 """The tables that Python prepares and kernels read, and the arrays that kernels fill.
 
-All numbers stand in two-dimensional int64 arrays, one row per thing, one column per constant of this module; all
-bytes that are known before the first row is seen stand in one array `Tables.text`, and the numbers point into it.
+Numbers stand in two-dimensional int64 arrays, one row per thing, one column per constant below. All bytes that are
+known before the first event stand in `Tables.text`, one behind the other, and the numbers point into it.
 
-A **shape** is one version of a relation: what a Relation message said, until the next one for that relation. Shapes
-are only ever added, so that a row may keep the number of its shape.
+A **shape** is one version of a relation: what a Relation message said, until the next one for the same relation.
+Shapes are only ever added, so an event keeps the number of its shape.
+
+A **gap** is a value (or a whole event) that a kernel leaves to the reference: it writes nothing for it, and notes
+where in the payload it belongs. `splice` puts it there.
 """
 
 from __future__ import annotations
@@ -13,90 +16,108 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
+
+from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, TABLE
+
+__all__ = ["Batch", "Bytes", "Numbers", "State", "Table", "Tables"]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Numbers: TypeAlias = npt.NDArray[np.int64]
+Table: TypeAlias = npt.NDArray[np.int64]  # of two dimensions
+State: TypeAlias = Numbers
 
-# What happened. The number of an operation is also its place in `OPERATIONS`.
+# What a payload is written as.
+MSGPACK, JSON = range(2)
+
+# The images of a row: key, old row, new row.
+KEY, BEFORE, AFTER = range(3)
+
+# What happened; the first three have a row.
 INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE = range(5)
 OPERATIONS = ("insert", "update", "delete", "truncate", "message")
+ROW_OPERATIONS = 3
 
-# How a column's text is read: `Codec.name` of the reference, as a number. SLOW values are left to the reference.
-TEXT, JSON, INT, FLOAT, BOOL, BYTEA, DATE, TIMESTAMP, TIMESTAMPTZ, SLOW = range(10)
-RULES = {
-    "text": TEXT,
-    "json": JSON,
-    "int": INT,
-    "float": FLOAT,
-    "bool": BOOL,
-    "bytea": BYTEA,
-    "date": DATE,
-    "timestamp": TIMESTAMP,
-    "timestamptz": TIMESTAMPTZ,
-}
+# How a column's text is read: `Codec.name` of the reference as a number. SLOW is whatever has no number of its own.
+RULES = ("text", "json", "int", "float", "bool", "bytea", "date", "timestamp", "timestamptz")
+TEXT, JSON_TEXT, INT, FLOAT, BOOL, BYTEA, DATE, TIMESTAMP, TIMESTAMPTZ, SLOW = range(10)
 
-# Formats of a payload.
-MSGPACK_FORM, JSON_FORM = range(2)
+# Tables.relations, sorted by id: the shape that is in force now.
+ID, SHAPE = range(2)
 
-# Tables.shapes: the first of its columns in Tables.columns and their number, whether the reference must write whole
-# events, how many bytes an event takes at most besides its values, and the constant begin of an event for each of
-# INSERT, UPDATE, DELETE (start and stop in Tables.text).
-FIRST, COUNT, WHOLE, FIXED, HEADS = range(5)
-SHAPE_FIELDS = HEADS + 2 * 3
+# Tables.shapes: where its columns begin in Tables.columns, how many there are, and how many of them are in the replica
+# identity; whether the reference writes its whole events; how many bytes an event takes at most besides its values;
+# and for each operation with a row, where in Tables.text an event's constant first fields begin and end.
+FIRST, COUNT, KEY_COUNT, WHOLE, FIXED, HEADS = range(6)
+SHAPE_FIELDS = HEADS + 2 * ROW_OPERATIONS
 
-# Tables.columns: the column's name as the format writes it before a value, its rule, whether it is in the replica
-# identity.
+# Tables.columns: where in Tables.text the name begins and ends, just as it stands before a value; the rule; whether
+# the column belongs to the replica identity.
 NAME, NAME_END, RULE, IS_KEY = range(4)
 COLUMN_FIELDS = 4
 
-# Tables.pieces: the constant bytes between the variable fields of an event; piece n ends where piece n + 1 starts.
-COMMIT_LSN, COMMIT_TIME, XID, LSN, ORDINAL, MSG_ID, DATA, OLD, PIECE_COUNT = range(9)
+# Tables.pieces: the constant bytes before each variable field of an event, and behind the last. Piece n begins in
+# Tables.text at pieces[n] and ends where piece n + 1 begins.
+COMMIT_LSN, COMMIT_TIME, XID, LSN, ORDINAL, MSG_ID, DATA, OLD, END = range(9)
 
-# Batch.gaps: values that the reference has to supply. Where in the payload, for which row, which column (a number in
-# Tables.columns, or WHOLE_EVENT), and where its text stands in the source.
-GAP_AT, GAP_ROW, GAP_COLUMN, GAP_START, GAP_STOP = range(5)
+# Batch.rows: where its message begins in the source; shape (NO_SHAPE for a logical message) and operation; the
+# transaction's xid and commit time in microseconds since 1970 (0 for none); where its payload ends.
+SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, PAYLOAD_END = range(6)
+ROW_FIELDS = 6
+NO_SHAPE = -1
+
+# Batch.gaps: the place in the payload; the row; the column (in Tables.columns), or WHOLE_EVENT; begin and end of the
+# value in the source.
+PLACE, GAP_ROW, GAP_COLUMN, START, STOP = range(5)
 GAP_FIELDS = 5
 WHOLE_EVENT = -1
+GAPS_OF_WHOLE = 1
 
-# The state of a walk, kept between calls of the kernel.
+# State: what a kernel remembers from call to call.
 (
     AT,  # the next message in the source
-    ROWS,  # rows in the batch
-    SIZE,  # bytes in Batch.payload
-    GAPS,  # gaps in the batch
-    OWED,  # source bytes behind those gaps
-    IN_TRANSACTION,
+    ROWS,  # rows, payload bytes and gaps in the batch, and how many source bytes the gaps stand for
+    SIZE,
+    GAPS,
+    OWED,
+    IN_TRANSACTION,  # whether there is one; its commit LSN, time and xid (0 for none), and the next event's ordinal
     TX_LSN,
-    TX_TIME,  # 0 is none
-    TX_XID,  # 0 is none
+    TX_TIME,
+    TX_XID,
     NEXT_ORDINAL,
-    TRUNCATED,  # how many relations of the current Truncate message are already in rows
-    HEAD_END,  # Batch.transaction holds the transaction's constant fields before the ordinal ...
-    ID_END,  # ... and behind it
-    NEED,  # after NO_ROOM: the bytes that the next row may take
+    TRUNCATED,  # how many relations of the current Truncate message already have their event
+    HEAD_END,  # Batch.transaction[:HEAD_END] are the transaction's fields before an event's ordinal ...
+    ID_END,  # ... and Batch.transaction[HEAD_END:ID_END] those behind it
+    NEED_BYTES,  # after NO_ROOM: what the next event may take of the payload and the gaps
+    NEED_GAPS,
     RELATION_ID,  # after UNKNOWN_RELATION
-    COMPILED_FROM,
+    COMPILED_FROM,  # see `jit`
     STATE_FIELDS,
-) = range(17)
+) = range(18)
 
-# Why a kernel returned.
+# Why a kernel returned: first what is in order, then what is wrong with the source.
 (
-    DONE,  # the source is at its end
-    FULL,  # the batch is
-    NO_ROOM,  # the next row does not fit even into an empty batch
-    RELATION,  # a Relation message stands at AT
-    UNKNOWN_RELATION,  # a change to a relation that has no shape yet
+    DONE,  # everything is read
+    FULL,  # the batch
+    NO_ROOM,  # for the next event, not even in an empty batch
+    RELATION,  # a Relation message is next
+    UNKNOWN_RELATION,  # the next event's relation has no shape yet
     CUT_OFF,
-    NOT_A_CHANGE,
+    MISPLACED,
     OUTSIDE,
     MALFORMED,
     OTHER_COLUMNS,
-    NO_TIME,
-    LONE,
+    NO_SUCH_TIME,
+    NOT_ALONE,
     TOO_MANY,
 ) = range(13)
 
-POSITION_BYTES = 25  # of the text form of a Position: 16 digits, a dash, 8 digits
+# What is longer goes to the reference, so that no buffer is larger than what Arrow's offsets can count.
+MOST_EVENT_BYTES = 2**30
+
+POSITION_BYTES = 25  # the text form of a Position: 16 digits, a dash, 8 digits
+LSN_DIGITS, ORDINAL_DIGITS = 16, 8
+START_OF_TEXT = 0
 
 
 class Tables(NamedTuple):
@@ -104,26 +125,21 @@ class Tables(NamedTuple):
 
     text: Bytes  # read-only
     pieces: Numbers
-    ids: Numbers  # the relations that have a shape, sorted ...
-    shape_of: Numbers  # ... and which
-    shapes: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
+    relations: Table
+    shapes: Table
+    columns: Table
 
 
 class Batch(NamedTuple):
-    """What kernels fill: one entry per row, and the bytes of all payloads one behind the other."""
+    """What kernels fill."""
 
-    message: Numbers  # where the row's message begins in the source
-    shape: npt.NDArray[np.int32]  # -1 for a logical message
-    op: npt.NDArray[np.int32]
-    xid: Numbers
-    time: Numbers  # microseconds since 1970
+    rows: Table
     position: Bytes
-    offsets: npt.NDArray[np.int32]
     payload: Bytes
-    gaps: npt.NDArray[np.int64]
+    gaps: Table
     transaction: Bytes
 
 
-State: TypeAlias = Numbers
-Any_ = Any
+_named_tuple: Any = types.NamedTuple
+TABLES_TYPE = _named_tuple([BYTES_READ, NUMBERS, TABLE, TABLE, TABLE], Tables)
+BATCH_TYPE = _named_tuple([TABLE, BYTES, BYTES, TABLE, BYTES], Batch)

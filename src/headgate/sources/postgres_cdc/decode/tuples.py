@@ -1,71 +1,71 @@
-"""The columns of a row in a message (TupleData of the protocol): kind, and for values a length and bytes."""
+"""A row in a message (TupleData of the protocol): for each column a kind, and for values a length and bytes."""
 
 from __future__ import annotations
 
-from headgate.sources.postgres_cdc.decode.jit import leaf, part
-from headgate.sources.postgres_cdc.decode.layout import (
-    COUNT,
-    FIRST,
-    GAP_AT,
-    GAP_COLUMN,
-    GAP_ROW,
-    GAP_START,
-    GAP_STOP,
-    GAPS,
-    IS_KEY,
-    MALFORMED,
-    OTHER_COLUMNS,
-    OWED,
-    ROWS,
-    Batch,
-    Bytes,
-    Numbers,
-    State,
-    Tables,
-)
+from typing import TypeAlias
+
+from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode.jit import part
+from headgate.sources.postgres_cdc.decode.layout import Bytes, Tables
 from headgate.sources.postgres_cdc.decode.text import be16, be32
 
+__all__ = ["NO_ROW", "NULL", "TEXT_VALUE", "UNCHANGED", "FoundRows", "find_rows"]
+
+FoundRows: TypeAlias = tuple[int, int, int, bool, int, int]
+
 NULL, UNCHANGED, TEXT_VALUE, BINARY_VALUE = b"nutb"
+NEW_ROW, OLD_KEY, OLD_ROW = b"NKO"
+NO_ROW = -1
 
 
 @part
-def check_tuple(src: Bytes, at: int, stop: int, tables: Tables, shape: int, only_key: bool) -> tuple[int, int]:
-    """Where the tuple ends, and how many of its columns become entries. A negative end is a reason, negated.
+def check_row(src: Bytes, at: int, stop: int, tables: Tables, shape: int, only_key: bool) -> tuple[int, int]:
+    """Where the row ends, and how many of its columns an event shows. A negative end is the reason why not.
 
-    This is the only place where lengths inside a tuple are checked; whoever walks it again may rely on them.
+    All lengths inside a row are checked here and nowhere else.
     """
     if stop - at < 2:
-        return -MALFORMED, 0
-    count = be16(src, at)
-    if count != tables.shapes[shape, COUNT]:
-        return -OTHER_COLUMNS, 0
-    first = tables.shapes[shape, FIRST]
+        return -layout.MALFORMED, 0
+    if be16(src, at) != tables.shapes[shape, layout.COUNT]:
+        return -layout.OTHER_COLUMNS, 0
     at += 2
-    sent = 0
-    for column in range(first, first + count):
+    shown = 0
+    first = tables.shapes[shape, layout.FIRST]
+    for column in range(first, first + tables.shapes[shape, layout.COUNT]):
         if at >= stop:
-            return -MALFORMED, 0
+            return -layout.MALFORMED, 0
         kind = src[at]
         at += 1
-        if kind == TEXT_VALUE or kind == BINARY_VALUE:
+        if kind in (TEXT_VALUE, BINARY_VALUE):
             if stop - at < 4 or be32(src, at) > stop - at - 4:
-                return -MALFORMED, 0
+                return -layout.MALFORMED, 0
             at += 4 + be32(src, at)
         elif kind != NULL and kind != UNCHANGED:
-            return -MALFORMED, 0
-        if kind != UNCHANGED and (not only_key or tables.columns[column, IS_KEY] != 0):
-            sent += 1
-    return at, sent
+            return -layout.MALFORMED, 0
+        if kind != UNCHANGED and (not only_key or tables.columns[column, layout.IS_KEY] != 0):
+            shown += 1
+    return at, shown
 
 
-@leaf
-def add_gap(state: State, gaps: Numbers, at: int, column: int, start: int, stop: int) -> None:
-    """Leave a value to the reference. There is room: it was seen to before the row began."""
-    number = state[GAPS]
-    gaps[number, GAP_AT] = at
-    gaps[number, GAP_ROW] = state[ROWS]
-    gaps[number, GAP_COLUMN] = column
-    gaps[number, GAP_START] = start
-    gaps[number, GAP_STOP] = stop
-    state[GAPS] = number + 1
-    state[OWED] += stop - start
+@part
+def find_rows(src: Bytes, start: int, stop: int, operation: int, tables: Tables, shape: int) -> FoundRows:
+    """The rows of an Insert, Update or Delete message that is six bytes long at least.
+
+    What is wrong (or DONE); the old row, how many columns it shows, and whether those are the key's only; the new
+    row and how many columns it shows.
+    """
+    at = start + 5
+    old, old_shown, only_key = NO_ROW, 0, False
+    new, new_shown = NO_ROW, 0
+    if operation != layout.INSERT and (src[at] == OLD_KEY or src[at] == OLD_ROW):
+        only_key = src[at] == OLD_KEY
+        old = at + 1
+        at, old_shown = check_row(src, old, stop, tables, shape, only_key)
+    if operation != layout.DELETE and 0 <= at < stop and src[at] == NEW_ROW:
+        new = at + 1
+        at, new_shown = check_row(src, new, stop, tables, shape, False)
+    if at < 0:
+        return -at, NO_ROW, 0, False, NO_ROW, 0
+    if at != stop or (old if operation == layout.DELETE else new) == NO_ROW:
+        return layout.MALFORMED, NO_ROW, 0, False, NO_ROW, 0
+    return layout.DONE, old, old_shown, only_key, new, new_shown

@@ -1,185 +1,253 @@
-"""The walk over the source."""
+"""The kernel that walks over a range of the spool and writes one event per change.
+
+A range is messages of pgoutput, each behind its length (u32, little-endian), transaction after transaction. Each
+transaction starts with its Begin message; there is no Commit. Nothing is believed: every length is checked against
+what is there before anything is read, and a kernel that meets nonsense returns a reason and leaves AT at it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import ModuleType
+from typing import TypeAlias
 
-import numpy as np
 from numba import types
 
-from headgate.sources.postgres_cdc.decode import layout as l
-from headgate.sources.postgres_cdc.decode import msgpack_form
+from headgate.sources.postgres_cdc.decode import json_form, layout, msgpack_form
 from headgate.sources.postgres_cdc.decode.clock import EARLIEST_US, LATEST_US
-from headgate.sources.postgres_cdc.decode.jit import SOURCES, compile_kernel, part
-from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State, Tables
-from headgate.sources.postgres_cdc.decode.text import be32, be64, copy, le32, put_hex, is_utf8
-from headgate.sources.postgres_cdc.decode.tuples import add_gap, check_tuple
+from headgate.sources.postgres_cdc.decode.events import add_gap, events_in
+from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, NUMBERS, SOURCES, compile_kernel, inlined, part
+from headgate.sources.postgres_cdc.decode.layout import JSON, Batch, Bytes, State, Tables
+from headgate.sources.postgres_cdc.decode.text import be32, be64, is_utf8, le32, put_hex
+from headgate.sources.postgres_cdc.decode.tuples import find_rows
+from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
-PG_EPOCH_UNIX_US = 946_684_800_000_000
-KIND_B, KIND_R, KIND_Y, KIND_O, KIND_I, KIND_U, KIND_D, KIND_T, KIND_M = b"BRYOIUDTM"
-NEW_ROW, OLD_KEY, OLD_ROW = b"NKO"
+__all__ = ["Walk", "walk_kernel"]
+
+Walk: TypeAlias = Callable[[Bytes, State, Tables, Batch], int]
+
+BEGIN, RELATION, TYPE, ORIGIN, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE = b"BRYOIUDTM"
+BEGIN_BYTES = 21
+CHANGE_BYTES = 6  # up to the kind of the first row
+TRUNCATE_BYTES = 6  # up to the relation ids
+MESSAGE_BYTES = 10  # up to the prefix
+DASH = ord("-")
+MOST_ORDINAL = 2**32 - 1
 
 
 @part
 def find_shape(tables: Tables, relation_id: int) -> int:
-    low, high = 0, len(tables.ids)
+    low, high = 0, len(tables.relations)
     while low < high:
-        middle = (low + high) >> 1
-        if tables.ids[middle] < relation_id:
+        middle = (low + high) // 2
+        if tables.relations[middle, layout.ID] < relation_id:
             low = middle + 1
         else:
             high = middle
-    return tables.shape_of[low] if low < len(tables.ids) and tables.ids[low] == relation_id else -1
+    if low == len(tables.relations) or tables.relations[low, layout.ID] != relation_id:
+        return layout.NO_SHAPE
+    return tables.relations[low, layout.SHAPE]
 
 
 @part
-def begin(src, start, stop, state, tables, batch):
-    if stop - start != 21:
-        return l.MALFORMED
-    time = be64(src, start + 9)
-    if time < EARLIEST_US or time > LATEST_US:
-        return l.NO_TIME
-    state[l.TX_LSN] = be64(src, start + 1)
-    state[l.TX_TIME] = time
-    state[l.TX_XID] = be32(src, start + 17)
-    state[l.NEXT_ORDINAL] = 0
-    state[l.IN_TRANSACTION] = 1
-    out = batch.transaction
-    at = msgpack_form.put_head(out, tables, state[l.TX_LSN], time, state[l.TX_XID])
-    state[l.HEAD_END] = at
-    at = msgpack_form.put_piece(out, at, tables, l.MSG_ID)
-    at = put_hex(out, at, state[l.TX_LSN], 16)
-    out[at] = 45
-    state[l.ID_END] = at + 1
-    return l.DONE
+def find_room(state: State, batch: Batch, need_bytes: int, need_gaps: int) -> int:
+    """Whether an event that takes so much at most has room in the batch."""
+    if state[layout.NEXT_ORDINAL] > MOST_ORDINAL:
+        return layout.TOO_MANY
+    room = len(batch.payload) - state[layout.SIZE] - state[layout.OWED]
+    gaps = len(batch.gaps) - state[layout.GAPS]
+    if state[layout.ROWS] < len(batch.rows) and need_bytes <= room and need_gaps <= gaps:
+        return layout.DONE
+    state[layout.NEED_BYTES] = need_bytes
+    state[layout.NEED_GAPS] = need_gaps
+    return layout.FULL if state[layout.ROWS] > 0 else layout.NO_ROOM
 
 
 @part
-def locate(src, start, stop, op, tables, shape):
-    """reason, old_at, old_sent, only_key, new_at, new_sent"""
-    at = start + 5
-    old_at, old_sent, new_at, new_sent, only_key = -1, 0, -1, 0, False
-    tag = src[at]
-    if op != l.INSERT and tag != NEW_ROW:
-        if tag != OLD_KEY and tag != OLD_ROW:
-            return l.MALFORMED, 0, 0, False, 0, 0
-        only_key = tag == OLD_KEY
-        old_at = at + 1
-        at, old_sent = check_tuple(src, old_at, stop, tables, shape, only_key)
-        if at < 0:
-            return -at, 0, 0, False, 0, 0
-        tag = src[at] if at < stop else 0
-    if op != l.DELETE:
-        if tag != NEW_ROW or at >= stop:
-            return l.MALFORMED, 0, 0, False, 0, 0
-        new_at = at + 1
-        at, new_sent = check_tuple(src, new_at, stop, tables, shape, False)
-        if at < 0:
-            return -at, 0, 0, False, 0, 0
-    elif old_at < 0:
-        return l.MALFORMED, 0, 0, False, 0, 0
-    if at != stop:
-        return l.MALFORMED, 0, 0, False, 0, 0
-    return l.DONE, old_at, old_sent, only_key, new_at, new_sent
+def open_row(state: State, batch: Batch, start: int, shape: int, operation: int, lsn: int) -> None:
+    """All of a row but its payload."""
+    row, time = state[layout.ROWS], state[layout.TX_TIME]
+    batch.rows[row, layout.SOURCE] = start
+    batch.rows[row, layout.OF_SHAPE] = shape
+    batch.rows[row, layout.OPERATION] = operation
+    batch.rows[row, layout.OF_XID] = state[layout.TX_XID]
+    batch.rows[row, layout.TIME] = time + PG_EPOCH_UNIX_US if time != 0 else 0
+    at = put_hex(batch.position, row * layout.POSITION_BYTES, lsn, layout.LSN_DIGITS)
+    batch.position[at] = DASH
+    put_hex(batch.position, at + 1, state[layout.NEXT_ORDINAL], layout.ORDINAL_DIGITS)
+
+
+@inlined
+def close_row(state: State, batch: Batch) -> None:
+    batch.rows[state[layout.ROWS], layout.PAYLOAD_END] = state[layout.SIZE]
+    state[layout.ROWS] += 1
+    state[layout.NEXT_ORDINAL] += 1
 
 
 @part
-def add_row(src, start, stop, op, state, tables, batch):
-    if state[l.IN_TRANSACTION] == 0:
-        return l.OUTSIDE
-    row = state[l.ROWS]
-    if row == len(batch.message):
-        return l.FULL
-    if stop - start < 6:
-        return l.MALFORMED
-    shape = find_shape(tables, be32(src, start + 1))
-    if shape < 0:
-        state[l.RELATION_ID] = be32(src, start + 1)
-        return l.UNKNOWN_RELATION
-    reason, old_at, old_sent, only_key, new_at, new_sent = locate(src, start, stop, op, tables, shape)
-    if reason != l.DONE:
+def add_whole(start: int, stop: int, shape: int, operation: int, lsn: int, state: State, batch: Batch) -> int:
+    """A row whose payload the reference writes."""
+    reason = find_room(state, batch, stop - start, layout.GAPS_OF_WHOLE)
+    if reason == layout.DONE:
+        open_row(state, batch, start, shape, operation, lsn)
+        add_gap(state, batch.gaps, state[layout.SIZE], layout.WHOLE_EVENT, start, stop)
+        close_row(state, batch)
+    return reason
+
+
+@part
+def add_truncate(src: Bytes, start: int, stop: int, state: State, tables: Tables, batch: Batch) -> int:
+    """A Truncate message: one event for each of its relations. A batch may end between them."""
+    if stop - start < TRUNCATE_BYTES or src[start + 5] > 3:
+        return layout.MALFORMED
+    count = be32(src, start + 1)
+    if 4 * count != stop - start - TRUNCATE_BYTES:
+        return layout.MALFORMED
+    for number in range(state[layout.TRUNCATED], count):
+        state[layout.RELATION_ID] = be32(src, start + TRUNCATE_BYTES + 4 * number)
+        shape = find_shape(tables, state[layout.RELATION_ID])
+        if shape == layout.NO_SHAPE:
+            return layout.UNKNOWN_RELATION
+        reason = add_whole(start, stop, shape, layout.TRUNCATE, state[layout.TX_LSN], state, batch)
+        if reason != layout.DONE:
+            return reason
+        state[layout.TRUNCATED] = number + 1
+    state[layout.TRUNCATED] = 0
+    return layout.DONE
+
+
+@part
+def add_message(src: Bytes, start: int, stop: int, state: State, batch: Batch) -> int:
+    """A logical message. One that belongs to no transaction comes in one of its own, without xid and time.
+
+    As in the reference, its position is then the last byte of its own WAL record, where no commit can begin.
+    """
+    if stop - start < MESSAGE_BYTES:
+        return layout.MALFORMED
+    alone = src[start + 1] & 1 == 0
+    lsn = be64(src, start + 2) - 1 if alone else state[layout.TX_LSN]
+    if alone and (state[layout.TX_XID] != 0 or state[layout.NEXT_ORDINAL] != 0 or lsn == -1):
+        return layout.NOT_ALONE
+    if alone:
+        state[layout.TX_TIME] = 0
+    reason = add_whole(start, stop, layout.NO_SHAPE, layout.MESSAGE, lsn, state, batch)
+    if alone and reason == layout.DONE:
+        state[layout.IN_TRANSACTION] = 0
+    return reason
+
+
+@part
+def check_names(src: Bytes, at: int, stop: int, count: int) -> int:
+    """So many texts, each with a zero byte behind it, and nothing else."""
+    for _ in range(count):
+        end = at
+        while end < stop and src[end] != 0:
+            end += 1
+        if end >= stop or not is_utf8(src, at, end):
+            return layout.MALFORMED
+        at = end + 1
+    return layout.DONE if at == stop else layout.MALFORMED
+
+
+def _steps_in(form: ModuleType) -> Walk:
+    """The walk for a format."""
+    parts = events_in(form)
+    put_transaction, put_event = parts.put_transaction, parts.put_event
+
+    @inlined
+    def begin(src: Bytes, start: int, stop: int, state: State, tables: Tables, batch: Batch) -> int:
+        if stop - start != BEGIN_BYTES:
+            return layout.MALFORMED
+        time = be64(src, start + 9)
+        if time < EARLIEST_US or time > LATEST_US:
+            return layout.NO_SUCH_TIME
+        state[layout.TX_LSN] = be64(src, start + 1)
+        state[layout.TX_TIME] = time
+        state[layout.TX_XID] = be32(src, start + 17)
+        state[layout.NEXT_ORDINAL] = 0
+        state[layout.IN_TRANSACTION] = 1
+        put_transaction(batch.transaction, state, tables)
+        return layout.DONE
+
+    @part
+    def add_change(
+        src: Bytes, start: int, stop: int, operation: int, state: State, tables: Tables, batch: Batch
+    ) -> int:
+        """An Insert, Update or Delete message."""
+        if stop - start < CHANGE_BYTES:
+            return layout.MALFORMED
+        state[layout.RELATION_ID] = be32(src, start + 1)
+        shape = find_shape(tables, state[layout.RELATION_ID])
+        if shape == layout.NO_SHAPE:
+            return layout.UNKNOWN_RELATION
+        found = find_rows(src, start, stop, operation, tables, shape)
+        if found[0] != layout.DONE:
+            return found[0]
+        need = tables.shapes[shape, layout.FIXED] + state[layout.ID_END] + form.GROWTH * (stop - start)
+        if tables.shapes[shape, layout.WHOLE] != 0 or need > layout.MOST_EVENT_BYTES:
+            return add_whole(start, stop, shape, operation, state[layout.TX_LSN], state, batch)
+        reason = find_room(state, batch, need, 2 * tables.shapes[shape, layout.COUNT])
+        if reason == layout.DONE:
+            open_row(state, batch, start, shape, operation, state[layout.TX_LSN])
+            put_event(src, operation, found, shape, state, tables, batch)
+            close_row(state, batch)
         return reason
-    at = state[l.SIZE]
-    need = tables.shapes[shape, l.FIXED] + state[l.ID_END] + (stop - start)
-    if len(batch.payload) - at < need or len(batch.gaps) - state[l.GAPS] < 2 * tables.shapes[shape, l.COUNT] + 1:
-        state[l.NEED] = need
-        return l.FULL if row > 0 else l.NO_ROOM
-    ordinal = state[l.NEXT_ORDINAL]
-    out = batch.payload
-    head = l.HEADS + 2 * op
-    begin_at = at
-    at = copy(out, at, tables.text, tables.shapes[shape, head], tables.shapes[shape, head + 1])
-    at = copy(out, at, batch.transaction, 0, state[l.HEAD_END])
-    at = msgpack_form.put_int(out, at, ordinal)
-    at = copy(out, at, batch.transaction, state[l.HEAD_END], state[l.ID_END])
-    at = put_hex(out, at, ordinal, 8)
-    # position
-    p = row * l.POSITION_BYTES
-    copy(batch.position, p, out, at - l.POSITION_BYTES, at)
-    at = msgpack_form.put_piece(out, at, tables, l.DATA)
-    if op == l.DELETE:
-        at = msgpack_form.put_map(out, at, src, old_at, old_sent, only_key, shape, tables, state, batch.gaps)
-    else:
-        at = msgpack_form.put_map(out, at, src, new_at, new_sent, False, shape, tables, state, batch.gaps)
-        if old_at >= 0:
-            out[begin_at] += 1
-            at = msgpack_form.put_piece(out, at, tables, l.OLD)
-            at = msgpack_form.put_map(out, at, src, old_at, old_sent, only_key, shape, tables, state, batch.gaps)
-    batch.message[row] = start
-    batch.shape[row] = shape
-    batch.op[row] = op
-    batch.xid[row] = state[l.TX_XID]
-    batch.time[row] = state[l.TX_TIME] + PG_EPOCH_UNIX_US
-    batch.offsets[row + 1] = at
-    state[l.SIZE] = at
-    state[l.ROWS] = row + 1
-    state[l.NEXT_ORDINAL] = ordinal + 1
-    return l.DONE
+
+    @inlined
+    def step(src: Bytes, start: int, stop: int, state: State, tables: Tables, batch: Batch) -> int:
+        """One message."""
+        kind = src[start]
+        if kind == BEGIN:
+            return begin(src, start, stop, state, tables, batch)
+        if state[layout.IN_TRANSACTION] == 0:
+            return layout.OUTSIDE
+        if kind == INSERT or kind == UPDATE or kind == DELETE:
+            operation = layout.INSERT if kind == INSERT else layout.UPDATE if kind == UPDATE else layout.DELETE
+            return add_change(src, start, stop, operation, state, tables, batch)
+        if kind == TRUNCATE:
+            return add_truncate(src, start, stop, state, tables, batch)
+        if kind == MESSAGE:
+            return add_message(src, start, stop, state, batch)
+        if kind == RELATION:
+            return layout.RELATION
+        if kind == ORIGIN or kind == TYPE:  # events need neither; what types are, the catalog says
+            is_origin = kind == ORIGIN
+            return check_names(src, start + (9 if is_origin else 5), stop, 1 if is_origin else 2)
+        return layout.MISPLACED
+
+    return step
 
 
-def _build(form, sources):
-    def walk(src, state, tables, batch):
-        state[l.COMPILED_FROM] = sources
-        at = state[l.AT]
-        while at < len(src):
-            start = at + 4
-            if len(src) - at < 5:
-                return l.CUT_OFF
-            size = le32(src, at)
-            if size == 0 or size > len(src) - start:
-                return l.CUT_OFF
-            stop = start + size
-            kind = src[start]
-            reason = l.NOT_A_CHANGE
-            if kind == KIND_I:
-                reason = add_row(src, start, stop, l.INSERT, state, tables, batch)
-            elif kind == KIND_U:
-                reason = add_row(src, start, stop, l.UPDATE, state, tables, batch)
-            elif kind == KIND_D:
-                reason = add_row(src, start, stop, l.DELETE, state, tables, batch)
-            elif kind == KIND_B:
-                reason = begin(src, start, stop, state, tables, batch)
-            if reason != l.DONE:
+step_msgpack = _steps_in(msgpack_form)
+step_json = _steps_in(json_form)
+
+
+def _kernel(form: int, sources: int) -> Walk:
+    """Closes over numbers only: what else a function closes over is no key to its code on disk."""
+
+    def kernel(src: Bytes, state: State, tables: Tables, batch: Batch) -> int:
+        state[layout.COMPILED_FROM] = sources
+        end = len(src)
+        while state[layout.AT] < end:
+            start = state[layout.AT] + 4
+            if start >= end or le32(src, start - 4) > end - start or le32(src, start - 4) == 0:
+                return layout.CUT_OFF
+            stop = start + le32(src, start - 4)
+            if form == JSON:
+                reason = step_json(src, start, stop, state, tables, batch)
+            else:
+                reason = step_msgpack(src, start, stop, state, tables, batch)
+            if reason != layout.DONE:
                 return reason
-            at = stop
-            state[l.AT] = at
-        return l.DONE
+            state[layout.AT] = stop
+        return layout.DONE
 
-    return walk
-
-
-def signature():
-    u8 = types.Array(types.uint8, 1, "C")
-    u8r = types.Array(types.uint8, 1, "C", readonly=True)
-    i64 = types.Array(types.int64, 1, "C")
-    i32 = types.Array(types.int32, 1, "C")
-    i64m = types.Array(types.int64, 2, "C")
-    tables = types.NamedTuple([u8r, i64, i64, i64, i64m, i64m], Tables)
-    batch = types.NamedTuple([i64, i32, i32, i64, i64, u8, i32, u8, i64m, u8], Batch)
-    return types.int64(u8r, i64, tables, batch)
+    return kernel
 
 
 @cache
-def walk_kernel(form: int):
-    return compile_kernel(signature(), _build(form, SOURCES))
+def walk_kernel(form: int) -> Walk:
+    """The kernel for a format. It goes on at state[AT] and returns why it stopped; `layout` lists the reasons."""
+    signature = types.int64(BYTES_READ, NUMBERS, layout.TABLES_TYPE, layout.BATCH_TYPE)
+    return compile_kernel(signature, _kernel(form, SOURCES))

@@ -1,0 +1,110 @@
+"""A batch's arrays -> Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.model import DataError
+from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
+from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, Table
+from headgate.sources.postgres_cdc.decode.shapes import SUBJECT_COUNT, Shape
+
+__all__ = [
+    "AFTER",
+    "BEFORE",
+    "COMMIT_TIME",
+    "KEY",
+    "XID",
+    "NameColumns",
+    "bytes_column",
+    "number_columns",
+    "position_column",
+    "record_schema",
+]
+
+XID, COMMIT_TIME = "_xid", "_commit_time"
+KEY, BEFORE, AFTER = "_key", "_before", "_after"
+
+_TIME = pa.timestamp("us", tz="UTC")
+_MOST_OFFSET = 2**31 - 1
+
+
+def record_schema(*, images: bool = False) -> pa.Schema:
+    """The columns of a decoded batch; the last three with `images` only."""
+    fields = [
+        (TOPIC, pa.string()),
+        (POSITION, pa.string()),
+        (OP, pa.string()),
+        (SCHEMA, pa.string()),
+        (TABLE, pa.string()),
+        (XID, pa.int64()),
+        (COMMIT_TIME, _TIME),
+        (PAYLOAD, pa.binary()),
+    ]
+    return pa.schema(fields + [(name, pa.string()) for name in (KEY, BEFORE, AFTER) if images])
+
+
+class NameColumns:
+    """Subject, operation, schema and table: few different texts, many times each."""
+
+    def __init__(self) -> None:
+        self._operations = pa.array(layout.OPERATIONS)
+        self._known = -1
+
+    def columns(self, shapes: Sequence[Shape], rows: Table, message_subjects: Sequence[str]) -> list[pa.Array]:
+        """The four columns. `message_subjects` are those of the logical messages among the rows, in order."""
+        self._learn(shapes)
+        shape, operation = rows[:, layout.OF_SHAPE], rows[:, layout.OPERATION]
+        subjects, subject = self._subjects, shape * SUBJECT_COUNT + operation
+        without_table = shape == layout.NO_SHAPE
+        if message_subjects:
+            subject[without_table] = len(subjects) + np.arange(len(message_subjects))
+            subjects = pa.concat_arrays([subjects, pa.array(message_subjects, pa.string())])
+        table = pa.array(shape, mask=without_table)
+        return [
+            subjects.take(pa.array(subject)),
+            self._operations.take(pa.array(operation)),
+            self._schemas.take(table),
+            self._tables.take(table),
+        ]
+
+    def _learn(self, shapes: Sequence[Shape]) -> None:
+        if self._known == len(shapes):
+            return
+        self._known = len(shapes)
+        self._subjects = pa.array([subject for shape in shapes for subject in shape.subjects], pa.string())
+        self._schemas = pa.array([shape.relation.schema for shape in shapes], pa.string())
+        self._tables = pa.array([shape.relation.name for shape in shapes], pa.string())
+
+
+def number_columns(rows: Table) -> list[pa.Array]:
+    """Transaction id and commit time; 0 stands for none."""
+    xid, time = rows[:, layout.OF_XID], rows[:, layout.TIME]
+    return [pa.array(xid, mask=xid == 0), pa.array(time, mask=time == 0).view(_TIME)]
+
+
+def position_column(position: Bytes, count: int) -> pa.Array:
+    """Texts of one length."""
+    ends = np.arange(1, count + 1, dtype=np.int64) * layout.POSITION_BYTES
+    return bytes_column(pa.string(), position, ends)
+
+
+def bytes_column(
+    kind: pa.DataType, data: Bytes | memoryview | bytes, ends: Numbers, is_there: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Binary or string values that stand one behind the other."""
+    offsets = np.zeros(len(ends) + 1, dtype=np.int32)
+    if len(ends) and ends[-1] > _MOST_OFFSET:
+        raise DataError(
+            f"a batch of {len(ends)} events takes {int(ends[-1])} bytes, more than Arrow can address",
+            remedy="Read with a smaller batch_bytes; a single event must stay below 2 GiB.",
+        )
+    offsets[1:] = ends
+    validity: Any = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(ends), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -1,0 +1,191 @@
+"""A range of the spool -> Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from mmap import mmap
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode.columns import (
+    NameColumns,
+    bytes_column,
+    number_columns,
+    position_column,
+    record_schema,
+)
+from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, fill_gaps
+from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
+from headgate.sources.postgres_cdc.decode.images import image_kernel
+from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State
+from headgate.sources.postgres_cdc.decode.reference import Format, Reference
+from headgate.sources.postgres_cdc.decode.shapes import Shapes
+from headgate.sources.postgres_cdc.decode.tables import FormTables
+from headgate.sources.postgres_cdc.decode.walk import walk_kernel
+from headgate.sources.postgres_cdc.decode.wording import wording_of
+from headgate.wire.envelope import DEFAULT_SUBJECT
+from headgate.wire.pgtypes import TypeCatalog
+
+__all__ = ["Buffer", "RangeDecoder", "compile_ahead"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap | Bytes
+
+_LENGTH_BYTES = 4
+_GAPS_PER_ROW = 4  # on average, in a full batch; a row with more ends its batch earlier
+
+_BROKEN = {
+    layout.CUT_OFF: "a message is cut off",
+    layout.MISPLACED: "a message that has no place in a committed transaction",
+    layout.OUTSIDE: "a change outside any transaction",
+    layout.MALFORMED: "a malformed message",
+    layout.OTHER_COLUMNS: "a row with another number of columns than its relation has",
+    layout.NO_SUCH_TIME: "a commit time lies outside the calendar",
+    layout.NOT_ALONE: "a non-transactional message inside a transaction, or without an LSN",
+    layout.TOO_MANY: "a transaction of more than 2^32 changes",
+}
+
+
+class RangeDecoder:
+    """Reads one range of the spool, buffer by buffer, in order.
+
+    `relations` are the Relation messages that are in force where the range begins, oldest first; more may come in the
+    range. `subject` is a template of `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium.
+    A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
+    """
+
+    def __init__(
+        self,
+        *,
+        system_id: str,
+        relations: Sequence[bytes],
+        types: TypeCatalog,
+        format: Format = "msgpack",  # noqa: A002 - the word of the configuration
+        subject: str = DEFAULT_SUBJECT,
+        database: str = "",
+        server: str = "",
+        images: bool = False,
+        batch_rows: int = 8192,
+        batch_bytes: int = 4 << 20,
+    ) -> None:
+        self._reference = Reference(system_id, types, format, subject, database, server)
+        self._form = _form_of(format)
+        forms = {self._form: FormTables(wording_of(self._form, system_id), types, whole_events=format == "debezium")}
+        if images and layout.JSON not in forms:
+            forms[layout.JSON] = FormTables(wording_of(layout.JSON, system_id), types, whole_events=False)
+        self._forms = forms
+        self._shapes = Shapes(self._reference, forms, relations)
+        self._names = NameColumns()
+        self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
+        self._schema = record_schema(images=images)
+        self._walk = walk_kernel(self._form)
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
+        self._rows = np.empty((batch_rows, layout.ROW_FIELDS), dtype=np.int64)
+        self._gaps = np.empty((_GAPS_PER_ROW * batch_rows, layout.GAP_FIELDS), dtype=np.int64)
+        self._transaction = np.empty(forms[self._form].transaction_bytes, dtype=np.uint8)
+
+    def decode(self, buffers: Iterable[Buffer]) -> Iterator[pa.RecordBatch]:
+        """The changes of the range, one row each. Every buffer holds whole transactions."""
+        for buffer in buffers:
+            yield from self._decode(_readable(buffer))
+
+    def _decode(self, src: Bytes) -> Iterator[pa.RecordBatch]:
+        state = np.zeros(layout.STATE_FIELDS, dtype=np.int64)
+        reason = layout.FULL
+        while reason == layout.FULL:
+            state[[layout.ROWS, layout.SIZE, layout.GAPS, layout.OWED]] = 0
+            reason, batch = self._fill(src, state)
+            if state[layout.ROWS]:
+                yield self._record_batch(src, state, batch)
+
+    def _fill(self, src: Bytes, state: State) -> tuple[int, Batch]:
+        """One batch, and whether it is FULL or the source is DONE."""
+        position = np.empty(self._batch_rows * layout.POSITION_BYTES, dtype=np.uint8)
+        payload = np.empty(self._batch_bytes, dtype=np.uint8)
+        batch = Batch(self._rows, position, payload, self._gaps, self._transaction)
+        while True:
+            reason = self._walk(src, state, self._shapes.tables(self._form), batch)
+            if reason in (layout.DONE, layout.FULL):
+                return reason, batch
+            if reason == layout.RELATION:
+                message = _message(src, state)
+                self._shapes.learn(message)
+                state[layout.AT] += _LENGTH_BYTES + len(message)
+            elif reason == layout.UNKNOWN_RELATION:
+                self._shapes.use(int(state[layout.RELATION_ID]))
+            elif reason == layout.NO_ROOM:
+                batch = self._larger(batch, state)
+            else:
+                raise _broken(reason, state)
+
+    def _larger(self, batch: Batch, state: State) -> Batch:
+        """Room for an event that does not fit into an ordinary batch."""
+        gaps = max(len(batch.gaps), int(state[layout.NEED_GAPS]))
+        self._gaps = np.empty((gaps, layout.GAP_FIELDS), dtype=np.int64)
+        payload = np.empty(max(len(batch.payload), int(state[layout.NEED_BYTES])), dtype=np.uint8)
+        return batch._replace(payload=payload, gaps=self._gaps)
+
+    def _record_batch(self, src: Bytes, state: State, batch: Batch) -> pa.RecordBatch:
+        count, size = int(state[layout.ROWS]), int(state[layout.SIZE])
+        rows = batch.rows[:count]
+        source = RowSource(src, rows, batch.position, self._shapes.shapes, self._reference)
+        message_subjects: list[str] = []
+
+        def whole(row: int) -> bytes:
+            event = source.event(row)
+            if event.relation is None:
+                message_subjects.append(self._reference.subject(event))
+            return self._reference.encode(event)
+
+        payload = Filled(batch.payload[:size].data, rows[:, layout.PAYLOAD_END])
+        payload = fill_gaps(payload, batch.gaps[: state[layout.GAPS]], source, self._forms[self._form], whole)
+        subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, message_subjects)
+        columns = [
+            subject,
+            position_column(batch.position, count),
+            operation,
+            schema,
+            table,
+            *number_columns(rows),
+            bytes_column(pa.binary(), payload.text, payload.ends),
+            *(self._images.columns(source) if self._images else ()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def compile_ahead(format: Format, *, images: bool = False) -> None:  # noqa: A002
+    """Compile what a decoder will need. It takes seconds once per machine; later calls load it from disk."""
+    walk_kernel(_form_of(format))
+    if images:
+        image_kernel()
+
+
+def _form_of(format: Format) -> int:  # noqa: A002
+    """Debezium's events are the reference's; its kernel only finds them."""
+    return layout.MSGPACK if format == "msgpack" else layout.JSON
+
+
+def _readable(buffer: Buffer) -> Bytes:
+    """Kernels take read-only arrays only."""
+    src = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, dtype=np.uint8)
+    src.flags.writeable = False
+    return src
+
+
+def _message(src: Bytes, state: State) -> bytes:
+    """The message at which the kernel has stopped; it has checked its length."""
+    start = int(state[layout.AT]) + _LENGTH_BYTES
+    size = int.from_bytes(src[start - _LENGTH_BYTES : start].tobytes(), "little")
+    return src[start : start + size].tobytes()
+
+
+def _broken(reason: int, state: State) -> ProtocolError:
+    return ProtocolError(
+        f"{_BROKEN[reason]}, at byte {int(state[layout.AT])} of the range",
+        where="pgoutput",
+        remedy="Restart the replication connection; report it if it comes back.",
+    )

@@ -1,0 +1,75 @@
+"""Fills the gaps that kernels have left with what the reference writes there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from headgate.model import Position
+from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, Table
+from headgate.sources.postgres_cdc.decode.reference import Reference
+from headgate.sources.postgres_cdc.decode.shapes import Shape
+from headgate.sources.postgres_cdc.decode.tables import FormTables
+from headgate.wire.envelope import Event
+from headgate.wire.pgoutput import BinaryValue, Column
+
+__all__ = ["Filled", "RowSource", "fill_gaps"]
+
+_LENGTH_BYTES = 4
+_BINARY = ord("b")
+
+WholeEvent: TypeAlias = Callable[[int], bytes]
+
+
+class Filled(NamedTuple):
+    """Texts one behind the other, and where each ends."""
+
+    text: memoryview | bytes
+    ends: Numbers
+
+
+class RowSource(NamedTuple):
+    """The rows of a batch, and what they were made from."""
+
+    src: Bytes
+    rows: Table
+    position: Bytes
+    shapes: Sequence[Shape]
+    reference: Reference
+
+    def event(self, row: int) -> Event:
+        """A row's event, as the reference reads it."""
+        start, shape, _, xid, time_us, _ = self.rows[row].tolist()
+        size = int.from_bytes(self.src[start - _LENGTH_BYTES : start].tobytes(), "little")
+        relation = None if shape == layout.NO_SHAPE else self.shapes[shape].relation
+        begin = row * layout.POSITION_BYTES
+        position = Position.parse(self.position[begin : begin + layout.POSITION_BYTES].tobytes().decode())
+        return self.reference.event(self.src[start : start + size].tobytes(), relation, position, time_us, xid)
+
+    def value(self, start: int, stop: int) -> Column:
+        """A column's value, behind its kind and its length."""
+        raw = self.src[start:stop].tobytes()
+        return BinaryValue(raw) if self.src[start - _LENGTH_BYTES - 1] == _BINARY else raw
+
+
+def fill_gaps(filled: Filled, gaps: Table, source: RowSource, form: FormTables, whole: WholeEvent) -> Filled:
+    """Put every missing value in its place. `whole` writes what is missing altogether, by the number of its row."""
+    if not len(gaps):
+        return filled
+    values = [
+        whole(row) if column == layout.WHOLE_EVENT else form.value(column, source.value(start, stop))
+        for _, row, column, start, stop in gaps.tolist()
+    ]
+    view = memoryview(filled.text)
+    parts: list[bytes | memoryview] = []
+    taken = 0
+    for place, value in zip(gaps[:, layout.PLACE].tolist(), values, strict=True):
+        parts += (view[taken:place], value)
+        taken = place
+    parts.append(view[taken:])
+    longer = np.zeros(len(filled.ends), dtype=np.int64)
+    np.add.at(longer, gaps[:, layout.GAP_ROW], [len(value) for value in values])
+    return Filled(b"".join(parts), filled.ends + np.cumsum(longer))

@@ -1,0 +1,130 @@
+"""What kernels leave out, done by the reference: rare values, rare events, and formats without a kernel.
+
+This is per-value Python, some microseconds each. It is also where bad values get their error: a kernel that does not
+like a value leaves it to the reference, which names the column.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, TypeAlias
+
+from headgate.model import Position
+from headgate.sources.postgres_cdc.decode import layout
+from headgate.wire.envelope import (
+    DebeziumEncoder,
+    Event,
+    JsonEncoder,
+    MessagePackEncoder,
+    Operation,
+    events,
+    packb,
+    subject_of,
+)
+from headgate.wire.envelope.layout import Rows, head
+from headgate.wire.pgoutput import (
+    PG_EPOCH_UNIX_US,
+    UNCHANGED,
+    Assembler,
+    Change,
+    Column,
+    Decoder,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Relation,
+    Transaction,
+    Truncate,
+    Update,
+)
+from headgate.wire.pgtypes import TypeCatalog, quote
+
+__all__ = ["Format", "Reference", "ValueWriter"]
+
+Format: TypeAlias = Literal["msgpack", "json", "debezium"]
+
+
+class Reference:
+    """Events and their bytes, as the reference makes them."""
+
+    def __init__(
+        self,
+        system_id: str,
+        types: TypeCatalog,
+        format: Format,  # noqa: A002
+        subject: str,
+        database: str,
+        server: str,
+    ) -> None:
+        self.types = types
+        self._system_id = system_id
+        self._subject = partial(subject_of, template=subject)
+        self._encoder: MessagePackEncoder | JsonEncoder | DebeziumEncoder
+        if format == "debezium":
+            self._encoder = DebeziumEncoder(system_id, types, database=database, server=server)
+        else:
+            encoder = MessagePackEncoder if format == "msgpack" else JsonEncoder
+            self._encoder = encoder(system_id, types, self._subject)
+        self._decoder = Decoder(1)
+        self._rows = Rows(types)
+
+    def event(self, message: bytes, relation: Relation | None, position: Position, time_us: int, xid: int) -> Event:
+        """The event of a message. `time_us` counts from 1970; 0 is no time, and no xid."""
+        body = self._decoder.decode(message)
+        assert isinstance(body, Insert | Update | Delete | Truncate | LogicalMessage)
+        if isinstance(body, LogicalMessage) and not body.transactional:
+            transaction = Assembler().feed(body, body.lsn)
+            assert transaction is not None
+        else:
+            lsn = body.lsn if isinstance(body, LogicalMessage) else position.major
+            change = Change(position.ordinal, lsn, relation, body)
+            time = time_us - PG_EPOCH_UNIX_US if time_us else None
+            transaction = Transaction(position.major, position.major, time, xid or None, (change,))
+        return next(events(transaction))
+
+    def encode(self, event: Event) -> bytes:
+        """The event's payload."""
+        return self._encoder.encode(event)
+
+    def image(self, event: Event, which: int) -> bytes | None:
+        """The key, the old or the new row of an event as a JSON object, if it has one."""
+        relation, is_delete = event.relation, event.operation is Operation.DELETE
+        if relation is None or event.detail is not None:
+            return None
+        if which == layout.KEY:
+            keys = [column.is_key for column in relation.columns]
+            pairs = zip(event.data, keys, strict=True)
+            row = tuple(value if is_key else UNCHANGED for value, is_key in pairs) if any(keys) else None
+        elif which == layout.BEFORE:
+            row = event.data if is_delete else event.old
+        else:
+            row = None if is_delete else event.data
+        return None if row is None else self._rows.json(relation, row).encode()
+
+    def subject(self, event: Event) -> str:
+        """Where the event goes."""
+        return self._subject(event)
+
+    def head(self, event: Event) -> dict[str, str | int | None]:
+        """The fields before the row."""
+        return head(event, self._system_id, self._subject)
+
+
+class ValueWriter:
+    """The values of one column in one format, as they stand behind the column's name.
+
+    The value is written inside maps and cut out again, since how deep it may be nested depends on where it stands.
+    """
+
+    def __init__(self, types: TypeCatalog, relation: Relation, column: int, form: int) -> None:
+        alone = relation.columns[column]
+        self._relation = Relation(relation.relation_id, relation.schema, relation.name, relation.identity, (alone,))
+        self._rows = Rows(types)
+        self._is_json = form == layout.JSON
+        self._before = len(f"{{{quote(alone.name)}:") if self._is_json else len(packb({"": {alone.name: None}})) - 1
+
+    def __call__(self, value: Column) -> bytes:
+        """The value's bytes."""
+        if self._is_json:
+            return self._rows.json(self._relation, (value,))[self._before : -1].encode()
+        return packb({"": self._rows.values(self._relation, (value,))})[self._before :]

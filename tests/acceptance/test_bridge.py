@@ -1,0 +1,232 @@
+"""The bridge as a user runs it: real PostgreSQL, real NATS, a role that may do next to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import psutil
+import psycopg
+import pytest
+from nats.aio.msg import Msg
+
+from headgate.embedded import Stack
+from tests.acceptance.conftest import HEADGATE, Project
+from tests.streams import read_stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FAILPOINTS = (
+    "reader.spooled",
+    "sender.sending",
+    "pipeline.sent",
+    "pipeline.persisted",
+    "pipeline.confirmed",
+    "reader.confirming",
+)
+
+
+@dataclass
+class Bridge:
+    """One bridge on one slot; every start is a new process on the same data directory."""
+
+    project: Project
+    stack: Stack
+    slot: str
+
+    def command(self, *more: str) -> list[str]:
+        endpoints = self.stack.endpoints
+        assert endpoints.postgres_url is not None
+        assert endpoints.nats_url is not None
+        url = endpoints.postgres_url.replace("user=headgate", "user=bridge")
+        return [
+            *(HEADGATE, "bridge", "--slot", self.slot, "--pub", self.slot, "--port", "0", "--stream", self.slot),
+            *("--subject", f"{self.slot}.{{schema}}.{{table}}.{{op}}"),
+            *("--postgres", url, "--nats", endpoints.nats_url, *more),
+        ]
+
+    def start(self, *more: str, **environ: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*more),
+            cwd=self.project.directory,
+            env={**os.environ, **environ},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def once(self, *more: str) -> None:
+        """Deliver what is there, and end."""
+        process = self.start("--once", *more)
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+
+    def messages(self, expected: int) -> list[Msg]:
+        return read_stream(self.stack.endpoints.nats_url, self.slot, expected)
+
+    def status(self) -> dict[str, Any] | None:
+        try:
+            path = self.project.directory / f".headgate/bridge-{self.slot}/run/control.json"
+            url = json.loads(path.read_text())["url"]
+        except (OSError, ValueError):
+            return None
+        done = subprocess.run(["curl", "-s", f"{url}/status"], capture_output=True, text=True, check=False)
+        answer: dict[str, Any] | None = json.loads(done.stdout) if done.stdout else None
+        return answer
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("bridge"), durable=False)
+    stack.start()
+    assert stack.endpoints.postgres_url is not None
+    with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as admin:
+        admin.execute("create role bridge login replication")
+    yield stack
+    stack.stop()
+
+
+@pytest.fixture
+def admin(stack: Stack) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    assert stack.endpoints.postgres_url is not None
+    with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def bridge(project: Project, stack: Stack, admin: psycopg.Connection[Any], request: pytest.FixtureRequest) -> Bridge:
+    slot = f"b{abs(hash(request.node.nodeid)) % 10**9}"
+    admin.execute(f"create table {slot} (id bigint primary key, note text, amount numeric)".encode())
+    admin.execute(f"grant select on {slot} to bridge".encode())
+    admin.execute(f"create publication {slot} for table {slot}".encode())
+    return Bridge(project, stack, slot)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)
+
+
+def insert(admin: psycopg.Connection[Any], table: str, first: int, count: int) -> None:
+    admin.execute(
+        f"insert into {table} select g, 'note ' || g, g * 1.10 from generate_series(%s::int, %s::int) g".encode(),
+        [first, first + count - 1],
+    )
+
+
+def make_slot(admin: psycopg.Connection[Any], bridge: Bridge) -> None:
+    admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [bridge.slot])
+
+
+def test_events_reach_any_nats_client(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+    make_slot(admin, bridge)
+    with admin.transaction():
+        insert(admin, bridge.slot, 1, 3)
+        admin.execute(f"update {bridge.slot} set note = 'changed' where id = 2".encode())
+        admin.execute(f"delete from {bridge.slot} where id = 1".encode())
+    admin.execute(f"truncate {bridge.slot}".encode())
+    bridge.once("--json")
+    messages = bridge.messages(6)
+    events = [json.loads(message.data) for message in messages]
+    assert [event["operation"] for event in events] == ["INSERT"] * 3 + ["UPDATE", "DELETE", "TRUNCATE"]
+    assert events[0]["data"] == {"id": 1, "note": "note 1", "amount": "1.10"}
+    assert messages[3].subject == f"{bridge.slot}.public.{bridge.slot}.update"
+    assert [event["ordinal"] for event in events] == [0, 1, 2, 3, 4, 0]
+    for message, event in zip(messages, events, strict=True):
+        assert message.headers is not None
+        assert message.headers["Nats-Msg-Id"] == event["msg_id"]
+        assert message.subject == event["subject"]
+
+
+def test_a_clean_stop_confirms_everything_and_a_restart_repeats_nothing(
+    bridge: Bridge, admin: psycopg.Connection[Any]
+) -> None:
+    process = bridge.start()
+    wait_until(
+        lambda: (s := bridge.status()) is not None and s["pipelines"][0]["source_details"].get("reader") == "streaming"
+    )
+    insert(admin, bridge.slot, 1, 100)
+    wait_until(lambda: (s := bridge.status()) is not None and s["pipelines"][0]["rows_total"] == 100)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "100 rows in" in errors
+    bridge.once()
+    events = [msgspec.msgpack.decode(message.data) for message in bridge.messages(100)]
+    assert [event["data"]["id"] for event in events] == list(range(1, 101))
+    row = admin.execute(
+        "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) from pg_replication_slots "
+        "where slot_name = %s",
+        [bridge.slot],
+    ).fetchone()
+    assert row is not None
+    assert row[0] < 100_000
+
+
+def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+    """One bridge after the other dies in another place; the last one delivers the rest."""
+    make_slot(admin, bridge)
+    total = 0
+    for place in FAILPOINTS:
+        for _ in range(5):
+            insert(admin, bridge.slot, total, 1000)
+            total += 1000
+        process = bridge.start(HEADGATE_FAILPOINT=place)
+        if place.startswith("pipeline."):
+            assert process.wait(120) == -signal.SIGKILL
+        else:
+            # A worker or the reader died; the bridge itself is ended once that has happened.
+            wait_until(lambda place=place: died(bridge, place))  # type: ignore[misc]
+            process.kill()
+        process.communicate()
+    bridge.once()
+    events = [msgspec.msgpack.decode(message.data) for message in bridge.messages(total)]
+    assert [event["data"]["id"] for event in events] == list(range(total))
+    assert len({event["msg_id"] for event in events}) == total
+
+
+def died(bridge: Bridge, place: str) -> bool:
+    """A killed worker shows as a failed batch; a killed reader has left its lock."""
+    status = bridge.status()
+    if status is None or not status["pipelines"]:
+        return False
+    pipeline = status["pipelines"][0]
+    if place == "sender.sending":
+        return bool(pipeline["errors_total"] > 0)
+    state = bridge.project.directory / f".headgate/bridge-{bridge.slot}/pipelines/{bridge.slot}/spool/reader.json"
+    try:
+        reader = psutil.Process(json.loads(state.read_text())["pid"])
+        return reader.status() == psutil.STATUS_ZOMBIE
+    except (OSError, ValueError):
+        return False
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_second_bridge_on_the_same_stream_is_refused(
+    bridge: Bridge, admin: psycopg.Connection[Any], stack: Stack
+) -> None:
+    make_slot(admin, bridge)
+    insert(admin, bridge.slot, 1, 10)
+    bridge.once()
+    endpoints = stack.endpoints
+    assert endpoints.nats_url is not None
+    from headgate.destinations.nats import JetStream, NatsOptions
+
+    options = NatsOptions(url=endpoints.nats_url, stream=bridge.slot, subjects=(f"{bridge.slot}.>",))
+    with JetStream.open(options) as jetstream:
+        jetstream.publish(f"{bridge.slot}.intruder", b"x", (("Nats-Msg-Id", "someone-else-1"),))
+    insert(admin, bridge.slot, 11, 10)
+    process = bridge.start("--once")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 4, errors
+    assert "somebody else writes to the stream" in errors

@@ -1,0 +1,183 @@
+"""The spool's form of messages, and what the reference makes of it: the oracle of every test of the fast decoder."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.decode import RangeDecoder, record_schema
+from headgate.wire.envelope import (
+    DEFAULT_SUBJECT,
+    DebeziumEncoder,
+    Event,
+    JsonEncoder,
+    MessagePackEncoder,
+    Operation,
+    events,
+    iso_time,
+    subject_of,
+)
+from headgate.wire.envelope.layout import Rows
+from headgate.wire.pgoutput import (
+    PG_EPOCH_UNIX_US,
+    UNCHANGED,
+    Assembler,
+    Begin,
+    Commit,
+    Decoder,
+    LogicalMessage,
+    Message,
+    Relation,
+    Transaction,
+    encode_message,
+)
+from headgate.wire.pgtypes import TypeCatalog
+
+SYSTEM = "7412345678901234567"
+IMAGES = ("_key", "_before", "_after")
+
+
+def framed(payloads: Iterable[bytes]) -> bytes:
+    """Messages as they lie in the spool."""
+    return b"".join(struct.pack("<I", len(payload)) + payload for payload in payloads)
+
+
+def spooled(messages: Iterable[Message]) -> bytes:
+    return framed(map(encode_message, messages))
+
+
+def unframed(buffer: bytes) -> list[bytes]:
+    payloads, at = [], 0
+    while at < len(buffer):
+        if at + 4 > len(buffer):
+            raise ProtocolError("cut off")
+        (size,) = struct.unpack_from("<I", buffer, at)
+        at += 4 + size
+        if at > len(buffer) or not size:
+            raise ProtocolError("cut off")
+        payloads.append(buffer[at - size : at])
+    return payloads
+
+
+def transactions(buffer: bytes, assembler: Assembler) -> Iterator[Transaction]:
+    """The reference's transactions. The spool has no Commit, and no LSN of a row but that of a logical message."""
+    begun: Begin | None = None
+    decoder = Decoder(1)
+    for payload in unframed(buffer):
+        if payload[:1] not in b"BRYOIUDTM":
+            raise ProtocolError("misplaced")
+        message = decoder.decode(payload)
+        if isinstance(message, Begin):
+            yield from _committed(begun, assembler)
+            iso_time(message.commit_time)
+            begun = message
+            assembler.feed(message, 0)
+        elif begun is None:
+            raise ProtocolError("outside")
+        elif isinstance(message, LogicalMessage) and not message.transactional and begun.xid == 0:
+            # It comes in a Begin of its own, which the reference does not know.
+            if next(_committed(begun, assembler)).changes:
+                raise ProtocolError("not alone")
+            begun = None
+            alone = assembler.feed(message, message.lsn)
+            assert alone is not None
+            yield alone
+        else:
+            lsn = message.lsn if isinstance(message, LogicalMessage) else begun.final_lsn
+            assembler.feed(message, lsn)
+    yield from _committed(begun, assembler)
+
+
+def _committed(begun: Begin | None, assembler: Assembler) -> Iterator[Transaction]:
+    if begun is not None:
+        end = assembler.feed(Commit(begun.final_lsn, begun.final_lsn, begun.commit_time), 0)
+        assert end is not None
+        yield replace(end, commit_time=end.commit_time or None, xid=end.xid or None)
+
+
+def reference_rows(
+    buffers: Iterable[bytes],
+    relations: Iterable[bytes] = (),
+    *,
+    types: TypeCatalog,
+    format: str = "msgpack",  # noqa: A002
+    subject: str = DEFAULT_SUBJECT,
+) -> list[dict[str, Any]]:
+    """Every column of every row, made the slow and readable way."""
+    assembler = Assembler()
+    for raw in relations:
+        relation = Decoder(1).decode(raw)
+        assert isinstance(relation, Relation)
+        assembler.relations[relation.relation_id] = relation
+    template = partial(subject_of, template=subject)
+    encoder = {
+        "msgpack": MessagePackEncoder(SYSTEM, types, template),
+        "json": JsonEncoder(SYSTEM, types, template),
+        "debezium": DebeziumEncoder(SYSTEM, types, database="db", server="srv"),
+    }[format]
+    found = (event for buffer in buffers for done in transactions(buffer, assembler) for event in events(done))
+    return [_row(event, encoder.encode(event), template(event), Rows(types)) for event in found]
+
+
+def _row(event: Event, payload: bytes, subject: str, rows: Rows) -> dict[str, Any]:
+    time = event.commit_time
+    return {
+        "_topic": subject,
+        "_position": str(event.position),
+        "_op": event.operation.lower(),
+        "_schema": event.relation.schema if event.relation else None,
+        "_table": event.relation.name if event.relation else None,
+        "_xid": event.xid,
+        "_commit_time": None if time is None else time + PG_EPOCH_UNIX_US,
+        "_payload": payload,
+        **dict(zip(IMAGES, _images(event, rows), strict=True)),
+    }
+
+
+def _images(event: Event, rows: Rows) -> tuple[str | None, str | None, str | None]:
+    relation = event.relation
+    if relation is None or event.detail is not None:
+        return None, None, None
+    data = rows.json(relation, event.data)
+    keys = [column.is_key for column in relation.columns]
+    key_row = tuple(value if key else UNCHANGED for value, key in zip(event.data, keys, strict=True))
+    key = rows.json(relation, key_row) if any(keys) else None
+    if event.operation is Operation.DELETE:
+        return key, data, None
+    return key, None if event.old is None else rows.json(relation, event.old), data
+
+
+def fast_batches(
+    buffers: Sequence[bytes],
+    relations: Sequence[bytes] = (),
+    *,
+    types: TypeCatalog,
+    format: Any = "msgpack",  # noqa: A002
+    subject: str = DEFAULT_SUBJECT,
+    images: bool = False,
+    **sizes: int,
+) -> list[pa.RecordBatch]:
+    decoder = RangeDecoder(
+        system_id=SYSTEM, relations=relations, types=types, format=format, subject=subject, database="db",
+        server="srv", images=images, **sizes,
+    )  # fmt: skip
+    return list(decoder.decode(buffers))
+
+
+def fast_rows(batches: Iterable[pa.RecordBatch], *, images: bool = False) -> list[dict[str, Any]]:
+    """The rows of decoded batches, whose form is checked on the way."""
+    rows: list[dict[str, Any]] = []
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema == record_schema(images=images)
+        assert batch.num_rows
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        columns["_commit_time"] = columns["_commit_time"].view(pa.int64())
+        rows += pa.RecordBatch.from_pydict(columns).to_pylist()
+    return rows
