@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.destinations.nats.chunks import CHUNK_HEADER, ChunkJoiner
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.destination import NatsDestination
 from headgate.destinations.nats.jetstream import AccountInfo, JetStream, StoredMessage
@@ -14,9 +15,11 @@ from headgate.destinations.nats.rows import BadRow, bad_rows, delivery_table
 from headgate.destinations.nats.streams import StreamInfo
 
 __all__ = [
+    "CHUNK_HEADER",
     "AccountInfo",
     "BadRow",
     "Bucket",
+    "ChunkJoiner",
     "Connection",
     "Entry",
     "Failure",

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.destinations.base import Destination, Sender, SendResult
+from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
@@ -49,20 +50,21 @@ class _SharedSender(Sender):
     def __init__(self, name: str, publisher: Publisher) -> None:
         self._name = name
         self._publisher = publisher
+        self._rows = 0
         self._payload_bytes = 0
         self._skipped = 0
 
     def send(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.num_rows
         self._payload_bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-        self._publish(batch)
+        self._publish(*split_large(batch, self._publisher.max_payload))
 
-    def _publish(self, batch: pa.RecordBatch) -> None:
-        self._publisher.publish(*(batch.column(name) for name in record.DELIVERY_COLUMNS))
+    def _publish(self, batch: pa.RecordBatch, headers: pa.Array | None) -> None:
+        self._publisher.publish(*(batch.column(name) for name in record.DELIVERY_COLUMNS), headers=headers)
 
     def finish(self) -> SendResult:
         receipt = self._publisher.flush().raise_for_failures()
-        duplicates = self._skipped + (receipt.duplicates or 0)
-        return SendResult(self._name, receipt.acked + self._skipped, self._payload_bytes, duplicates)
+        return SendResult(self._name, self._rows, self._payload_bytes, self._skipped + (receipt.duplicates or 0))
 
 
 class _ExclusiveSender(_SharedSender):
@@ -71,15 +73,17 @@ class _ExclusiveSender(_SharedSender):
     _sequence: int | None = None  # the stream's last one, once everything so far is stored
     _last_id = ""
 
-    def _publish(self, batch: pa.RecordBatch) -> None:
+    def _publish(self, batch: pa.RecordBatch, headers: pa.Array | None) -> None:
         if self._sequence is None:
             self._sequence = self._look(batch.column(record.MESSAGE_ID)[0].as_py())
-        fresh = batch.filter(pc.greater(batch.column(record.MESSAGE_ID), self._last_id)) if self._last_id else batch
-        self._skipped += batch.num_rows - fresh.num_rows
-        if fresh.num_rows:
-            columns = (fresh.column(name) for name in record.DELIVERY_COLUMNS)
-            self._publisher.publish(*columns, expected_last_sequence=self._sequence)
-            self._sequence += fresh.num_rows
+        if self._last_id:
+            is_new = pc.greater(batch.column(record.MESSAGE_ID), self._last_id)
+            self._skipped += batch.num_rows - (pc.sum(is_new).as_py() or 0)
+            batch, headers = batch.filter(is_new), headers.filter(is_new) if headers is not None else None
+        if batch.num_rows:
+            columns = (batch.column(name) for name in record.DELIVERY_COLUMNS)
+            self._publisher.publish(*columns, headers=headers, expected_last_sequence=self._sequence)
+            self._sequence += batch.num_rows
 
     def _look(self, first_id: str) -> int:
         """The stream's last sequence; remembers the last row of ours that it holds."""

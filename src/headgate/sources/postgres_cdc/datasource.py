@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.slot import connect, server_lsn
 from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
+from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import format_lsn
 
 __all__ = ["CdcDataSource", "CdcStreamReader", "Range", "spool_buffers"]
@@ -52,12 +54,20 @@ class CdcDataSource(DataSource):
     def name(cls) -> str:
         return "pgcdc"
 
+    _typed: TypedTable | None = None  # kept when Spark sends this object on, so that schema and reader agree
+
     def schema(self) -> str:
-        images = CdcOptions.from_spark(self.options).images
-        return _ENVELOPE + (_IMAGES if images else "")
+        options = CdcOptions.from_spark(self.options)
+        if options.table:
+            self._typed = describe_table(options)
+            return self._typed.ddl
+        return _ENVELOPE + (_IMAGES if options.images else "")
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
-        return CdcStreamReader(CdcOptions.from_spark(self.options))
+        options = CdcOptions.from_spark(self.options)
+        if options.table and self._typed is None:  # the user gave the schema
+            self._typed = describe_table(options)
+        return CdcStreamReader(options, self._typed)
 
 
 @dataclass
@@ -72,8 +82,9 @@ class Range(InputPartition):
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans ranges of the spool, and decodes them on the executors."""
 
-    def __init__(self, options: CdcOptions) -> None:
+    def __init__(self, options: CdcOptions, typed: TypedTable | None = None) -> None:
         self._options = options
+        self._typed = typed
         self._control = SpoolControl(options.spool_dir)
         self._reader: ReaderProcess | None = None
         self._index: SpoolIndex | None = None
@@ -184,22 +195,24 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         assert isinstance(partition, Range)
         directory = self._options.spool_dir
+        types = read_types(directory)
         decoder = RangeDecoder(
             system_id=partition.system_id,
             relations=relations_before(directory, partition.start_lsn),
-            types=read_types(directory),
-            format=self._options.envelope,
+            types=types,
+            format="msgpack" if self._typed else self._options.envelope,
             subject=self._options.subject,
-            images=self._options.images,
+            images=self._options.images and not self._typed,
         )
-        yield from decoder.decode(spool_buffers(partition.slices))
+        batches = decoder.decode(spool_buffers(partition.slices))
+        yield from (self._typed.rows(batch, types) for batch in batches) if self._typed else batches
 
-    def __getstate__(self) -> dict[str, CdcOptions]:
+    def __getstate__(self) -> dict[str, object]:
         # Spark sends the reader to the executors, which need its options alone.
-        return {"_options": self._options}
+        return {"options": self._options, "typed": self._typed}
 
-    def __setstate__(self, state: dict[str, CdcOptions]) -> None:
-        self.__dict__.update(CdcStreamReader(state["_options"]).__dict__)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(CdcStreamReader(**state).__dict__)
 
 
 def _reader_options(options: CdcOptions) -> ReaderOptions:

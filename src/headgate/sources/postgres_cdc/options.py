@@ -32,6 +32,8 @@ class CdcOptions:
     failover: bool = False
     images: bool = False  # also the columns _key, _before and _after
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
+    table: str = ""  # only this table, in its own columns: see `typed`
+    text_columns: str = ""  # columns of `table`, separated by commas, to read as PostgreSQL's text
 
     @classmethod
     def from_spark(cls, options: Mapping[str, str]) -> Self:
@@ -51,6 +53,10 @@ class CdcOptions:
     @property
     def tables(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.create_publication_for.split(",") if name.strip())
+
+    @property
+    def text_column_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.text_columns.split(",") if name.strip())
 
     @property
     def spool_dir(self) -> Path:

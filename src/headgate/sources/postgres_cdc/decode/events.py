@@ -7,8 +7,7 @@ so they are compiled once for each format, and only when that is used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.jit import inlined, part
@@ -16,9 +15,42 @@ from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State, Tab
 from headgate.sources.postgres_cdc.decode.text import be32, copy, put_hex
 from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, NULL, TEXT_VALUE, UNCHANGED, FoundRows
 
-__all__ = ["EventParts", "add_gap", "events_in"]
+__all__ = ["EventParts", "Form", "add_gap", "events_in"]
 
 DASH = ord("-")
+
+
+class Form(Protocol):
+    """What the module of a format offers. `out` is written to from `at` on; what is returned is where that ended."""
+
+    GROWTH: int  # how many bytes one byte of a value may become
+
+    def open_map(self, out: Bytes, at: int, size: int, /) -> int:
+        """The begin of a row with so many entries."""
+
+    def begin_entry(self, out: Bytes, at: int, is_first: bool, /) -> int:
+        """What stands before a name."""
+
+    def close_map(self, out: Bytes, at: int, /) -> int:
+        """The end of a row."""
+
+    def count_entry(self, out: Bytes, begin: int, /) -> None:
+        """One entry more in the event that begins there."""
+
+    def put_null(self, out: Bytes, at: int, /) -> int:
+        """No value."""
+
+    def put_int(self, out: Bytes, at: int, value: int, /) -> int:
+        """An integer of the envelope, which is not negative."""
+
+    def put_time(self, out: Bytes, at: int, time: int, /) -> int:
+        """The time of a commit."""
+
+    def put_lsn_text(self, out: Bytes, at: int, lsn: int, /) -> int:
+        """An LSN between its pieces."""
+
+    def put_value(self, out: Bytes, at: int, rule: int, src: Bytes, start: int, stop: int, /) -> int:
+        """A value by its rule, or -1 if the reference has to read it."""
 
 
 class EventParts(NamedTuple):
@@ -47,7 +79,7 @@ def add_gap(state: State, gaps: Table, place: int, column: int, start: int, stop
     state[layout.OWED] += stop - start
 
 
-def events_in(form: ModuleType) -> EventParts:
+def events_in(form: Form) -> EventParts:
     """The parts that write events in a format."""
 
     @part
@@ -88,7 +120,7 @@ def events_in(form: ModuleType) -> EventParts:
             at = copy(
                 out, at, tables.text, tables.columns[column, layout.NAME], tables.columns[column, layout.NAME_END]
             )
-            end: int = -1
+            end = -1
             if kind == NULL:
                 end = form.put_null(out, at)
             elif kind == TEXT_VALUE:
@@ -97,8 +129,7 @@ def events_in(form: ModuleType) -> EventParts:
                 add_gap(state, gaps, at, column, start, stop)
             else:
                 at = end
-        at = form.close_map(out, at)
-        return at
+        return form.close_map(out, at)
 
     @inlined
     def put_event(

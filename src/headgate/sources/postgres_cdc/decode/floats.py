@@ -125,11 +125,11 @@ def parse_exponent(src: Bytes, at: int, stop: int) -> tuple[bool, int]:
 def whole_number(src: Bytes, start: int, stop: int) -> tuple[bool, np.uint64]:
     """The digits as one number, without regard to a point among them, and whether they are few enough."""
     value = U0
-    count = 0  # without leading zeros
+    count = 0  # without leading zeros; of the digits, since too many of them may come round to zero again
     for i in range(start, stop):
         if src[i] != POINT:
             value = value * U10 + np.uint64(src[i] - ZERO)
-            count += value != U0
+            count += int(count > 0 or src[i] != ZERO)
     return count <= MOST_DIGITS, value
 
 

@@ -24,14 +24,14 @@ CHECKED = bool(vars(config)["BOUNDSCHECK"])
 _make_array: Any = arrayobj.make_array
 
 
-def _address(context: Any, builder: Any, signature: Any, args: Any, width: types.Integer) -> Any:
+def _address(context: Any, builder: Any, signature: Any, args: Any, width: Any) -> Any:
     """Of the element that the first two arguments, an array and an index, denote: as the address of a number."""
     array = _make_array(signature.args[0])(context, builder, args[0])
     pointer = context.get_value_type(width).as_pointer()
     return builder.bitcast(builder.gep(array.data, [args[1]]), pointer)
 
 
-def _reader(width: types.Integer) -> Callable[[Bytes, int], np.uint64]:
+def _reader(width: Any) -> Callable[[Bytes, int], np.uint64]:
     size = width.bitwidth // 8
 
     def load(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -53,7 +53,7 @@ def _reader(width: types.Integer) -> Callable[[Bytes, int], np.uint64]:
     return read
 
 
-def _writer(width: types.Integer) -> Callable[[Bytes, int, np.uint64], None]:
+def _writer(width: Any) -> Callable[[Bytes, int, np.uint64], None]:
     size = width.bitwidth // 8
 
     def store(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,0 +1,113 @@
+"""The `nats` destination against a real server: replays, a second writer, and rows larger than a message."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+
+from headgate.destinations.base import SendResult
+from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner, JetStream, NatsDestination, NatsOptions
+from headgate.embedded import Endpoints
+from headgate.model import HeadgateError, OccupiedError, Position, ProtocolError
+from tests.streams import read_stream
+
+
+@pytest.fixture
+def options(endpoints: Endpoints) -> NatsOptions:
+    name = f"D{uuid.uuid4().hex[:8]}"
+    assert endpoints.nats_url is not None
+    # Without a window for message ids, only the destination itself can recognise a replay.
+    return NatsOptions(url=endpoints.nats_url, stream=name, subjects=(f"{name}.>",), duplicate_window_s=0.1)
+
+
+def rows(options: NatsOptions, first: int, count: int, origin: str = "db", size: int = 10) -> pa.RecordBatch:
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pydict(
+        {
+            "_topic": pa.array([f"{options.stream}.t"] * count),
+            "_message_id": pa.array([f"{origin}-{Position(number)}" for number in numbers]),
+            "_payload": pa.array([f"{number:0{size}d}".encode() for number in numbers], pa.binary()),
+        }
+    )
+
+
+def send(destination: NatsDestination, *batches: pa.RecordBatch) -> SendResult:
+    destination.ensure()
+    with destination.open() as sender:
+        for batch in batches:
+            sender.send(batch)
+        return sender.finish()
+
+
+def payloads(options: NatsOptions, expected: int) -> list[bytes]:
+    joiner = ChunkJoiner()
+    whole = (
+        joiner.feed(message.data, (message.headers or {}).get(CHUNK_HEADER))
+        for message in read_stream(options.url, options.stream, expected)
+    )
+    return [payload for payload in whole if payload is not None]
+
+
+def test_a_replay_is_recognised_whatever_the_outage_lasted(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    assert send(destination, rows(options, 0, 100)).duplicates == 0
+    result = send(destination, rows(options, 50, 60), rows(options, 110, 40))
+    assert (result.rows, result.duplicates) == (100, 50)
+    assert [int(payload) for payload in payloads(options, 150)] == list(range(150))
+
+
+def test_another_origin_on_the_stream_is_refused(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 3, origin="other"))
+    with pytest.raises(OccupiedError, match="somebody else writes"):
+        send(destination, rows(options, 3, 3))
+
+
+def test_a_second_writer_is_fenced_off(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 5))
+    with destination.open() as zombie:
+        zombie.send(rows(options, 5, 5))
+        zombie.finish()
+        with JetStream.open(options) as jetstream:
+            jetstream.publish(f"{options.stream}.t", b"in between")
+        zombie.send(rows(options, 10, 5))
+        with pytest.raises(HeadgateError):
+            zombie.finish()
+    assert len(payloads(options, 11)) == 11
+
+
+def test_a_row_larger_than_a_message_travels_in_parts(options: NatsOptions) -> None:
+    big = 3_000_000
+    destination = NatsDestination("d", options, exclusive=True)
+    batch = rows(options, 0, 3, size=big)
+    assert send(destination, batch).rows == 3
+    result = send(destination, batch, rows(options, 3, 1))
+    assert result.duplicates == 9  # every part is recognised
+    found = payloads(options, 10)
+    assert [len(payload) for payload in found] == [big, big, big, 10]
+    assert [int(payload[-10:]) for payload in found] == [0, 1, 2, 3]
+
+
+def test_a_replay_goes_on_in_the_middle_of_a_row(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    batch = rows(options, 0, 1, size=3_000_000)
+    send(destination, batch)
+    with JetStream.open(options) as jetstream:
+        whole = [jetstream.message(options.stream, number) for number in (1, 2, 3)]
+        jetstream.delete_stream(options.stream)
+        jetstream.ensure_stream(options)
+        first = whole[0]
+        assert first is not None
+        headers = (("Nats-Msg-Id", first.message_id), (CHUNK_HEADER, "1/3"))
+        jetstream.publish(first.subject, first.payload, headers)
+    send(destination, batch)
+    assert [len(payload) for payload in payloads(options, 3)] == [3_000_000]
+
+
+@pytest.mark.parametrize("chunk", ["2/3", "x/3", "1", "0/2", ""])
+def test_parts_out_of_order_are_refused(chunk: str) -> None:
+    with pytest.raises(ProtocolError):
+        ChunkJoiner().feed(b"x", chunk)
