@@ -70,11 +70,12 @@ def test_kill_9_twice_then_catch_up(project: Project) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-def test_sigterm_finishes_the_batch_and_a_restart_repeats_nothing(project: Project) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_finishes_the_batch_and_a_restart_repeats_nothing(project: Project, number: signal.Signals) -> None:
     project.write(CONFIG.replace("rows = 9000", "rows = 4000"))
     process = project.start("run")
     wait_for(lambda: delivered(project) >= 1000, process)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "batches delivered" in errors

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -62,10 +64,19 @@ def _events(watches: list[StreamWatch]) -> Table:
     table = Table("subject", f"last events in NATS ({arrived:,} arrived, {kept:,.1f} MB kept)", box=None, expand=True)
     for watch in watches:
         for subject, payload in watch.last:
-            table.add_row(Text(subject, style="cyan", no_wrap=True), Text(payload, no_wrap=True, overflow="ellipsis"))
+            shown = Text(_gist(payload), no_wrap=True, overflow="ellipsis")
+            table.add_row(Text(subject, style="cyan", no_wrap=True), shown)
     if not arrived:
         table.add_row("", Text("Spark takes a few seconds to warm up ...", style="dim"))
     return table
+
+
+def _gist(payload: str) -> str:
+    """Of a change, the row alone; the envelope around it does not fit a line."""
+    try:
+        return json.dumps(json.loads(payload)["data"])
+    except (ValueError, KeyError, TypeError):
+        return payload
 
 
 def _addresses(service: Service) -> Table:

@@ -50,13 +50,13 @@ def run_service(config: Config, *, once: bool) -> None:
 
 @contextmanager
 def stop_on_signals(service: Service) -> Iterator[None]:
-    """SIGINT and SIGTERM ask for a clean stop; a second one during the stop ends at once."""
+    """Ctrl-C, SIGTERM and a closed terminal ask for a clean stop; a second signal during the stop ends at once."""
 
     def ask(number: int, _frame: FrameType | None) -> None:
         service.request_stop()
         signal.signal(number, signal.default_int_handler)
 
-    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ def up(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """
     loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     stack, endpoints = open_stack(loaded)
     _show(endpoints, as_json)

@@ -58,7 +58,8 @@ class StreamWatch:
         self.stored_bytes = info.bytes
         if fresh:
             self.first_arrival = self.first_arrival or time.monotonic()
-            message = self._jetstream.message(self._options.stream, info.last_sequence)
+            # Not always the very last one: transactions that end alike would look as if nothing else happened.
+            message = self._jetstream.message(self._options.stream, info.last_sequence - fresh // 3)
             if message is not None:
                 self.last.append((message.subject, message.payload.decode(errors="replace")))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -84,7 +86,7 @@ def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSess
     for key, value in _settings(options).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(options.log_dir / "spark-start.log"):
+        with _output_to(options.log_dir / "spark-start.log"), _own_interrupt_handler():
             session = builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         raise ConnectError(
@@ -149,6 +151,15 @@ def _output_to(path: Path) -> Iterator[None]:
             os.dup2(original, number)
             os.close(original)
         os.close(file)
+
+
+@contextmanager
+def _own_interrupt_handler() -> Iterator[None]:
+    """PySpark makes Ctrl-C cancel the running jobs and raise; ours lets the running batch finish first."""
+    ours = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, ours)
 
 
 def check_worker_python(python: str) -> None:

@@ -84,17 +84,17 @@ def slices(directory: Path, start: int) -> list[Slice]:
 
 
 def check(recording: Recording, directory: Path, types: TypeCatalog, start: int = 0) -> list[dict[str, Any]]:
-    """Both ways through the spool, from an LSN on, in every format. What is returned are the rows as MessagePack."""
+    """Both ways through the spool, from an LSN on, in every form. What is returned are the rows as MessagePack."""
     recording.spool(directory)
     relations = relations_before(directory, start)
     buffers = [buffer.tobytes() for buffer in spool_buffers(slices(directory, start))]
     made: dict[str, list[dict[str, Any]]] = {}
-    for format in FORMATS:  # noqa: A001
+    for form in FORMATS:
         decoder = RangeDecoder(
-            system_id=SYSTEM, relations=relations, types=types, format=format, images=True, database="db", server="srv"
+            system_id=SYSTEM, relations=relations, types=types, format=form, images=True, database="db", server="srv"
         )
-        made[format] = fast_rows(decoder.decode(spool_buffers(slices(directory, start))), images=True)
-        assert made[format] == reference_rows(buffers, relations, types=types, format=format)
+        made[form] = fast_rows(decoder.decode(spool_buffers(slices(directory, start))), images=True)
+        assert made[form] == reference_rows(buffers, relations, types=types, form=form)
     return made["msgpack"]
 
 
@@ -192,8 +192,8 @@ def test_a_range_that_begins_later(recording: Recording, tmp_path: Path) -> None
     assert [msgspec.msgpack.decode(row["_payload"])["data"]["id"] for row in rows] == [2, 3, 4]
 
 
-@pytest.mark.parametrize("format", ["msgpack", "json"])
-def test_values_nobody_thought_of(recording: Recording, format: str) -> None:  # noqa: A002
+@pytest.mark.parametrize("form", ["msgpack", "json"])
+def test_values_nobody_thought_of(recording: Recording, form: str) -> None:
     recording.sql(
         "create table r (a int8, b float8, c float4, d numeric, e date, f timestamp, g timestamptz, h bytea, i text,"
         " j jsonb, k text[], l interval)"
@@ -201,7 +201,8 @@ def test_values_nobody_thought_of(recording: Recording, format: str) -> None:  #
     recording.sql(
         """
         insert into r select ((random() - 0.5) * 2 ^ 63)::int8, (random() - 0.5) * 10 ^ (random() * 600 - 300),
-            ((random() - 0.5) * 10 ^ (random() * 70 - 35))::float4, ((random() - 0.5) * 10 ^ (random() * 30 - 15))::numeric,
+            ((random() - 0.5) * 10 ^ (random() * 70 - 35))::float4,
+            ((random() - 0.5) * 10 ^ (random() * 30 - 15))::numeric,
             '4713-01-01 BC'::date + (random() * 2000000)::int,
             '4713-01-01 BC'::timestamp + random() * 100000 * interval '1 year',
             now() - random() * interval '300 years', decode(md5(random()::text), 'hex'),
@@ -213,6 +214,6 @@ def test_values_nobody_thought_of(recording: Recording, format: str) -> None:  #
     )
     payloads = [payload for _, payload in recording.messages() if payload[:1] != b"C"]
     buffer = framed(payloads)
-    rows = fast_rows(fast_batches([buffer], types=TypeCatalog(), format=format, images=True), images=True)
+    rows = fast_rows(fast_batches([buffer], types=TypeCatalog(), form=form, images=True), images=True)
     assert len(rows) == 3000
-    assert rows == reference_rows([buffer], types=TypeCatalog(), format=format)
+    assert rows == reference_rows([buffer], types=TypeCatalog(), form=form)

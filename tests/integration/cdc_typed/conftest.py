@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -12,8 +12,6 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from headgate.embedded import Endpoints
-
-Execute = Callable[[LiteralString], None]
 
 
 @dataclass
@@ -25,7 +23,6 @@ class Shop:
     admin: psycopg.Connection[tuple[Any, ...]]
     name: str
     directory: Path
-    options: dict[str, str] = field(default_factory=dict)
 
     def execute(self, statement: LiteralString) -> None:
         self.admin.execute(statement)

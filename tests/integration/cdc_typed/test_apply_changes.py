@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headgate.model import StateError, UsageError
 from headgate.pipeline import apply_changes as module
@@ -54,9 +55,9 @@ def applied_rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in selected.collect())
 
 
-def run(shop: Shop, changes: DataFrame, table: str, checkpoint: str) -> None:
-    writer = apply_changes(changes, table, ["a", "b"]).option("checkpointLocation", str(shop.directory / checkpoint))
-    query = writer.trigger(availableNow=True).start()
+def run(shop: Shop, writer: DataStreamWriter) -> None:
+    checkpoint = str(shop.directory / "checkpoint")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(100)
     finally:
@@ -68,10 +69,16 @@ def test_the_table_equals_the_source_after_random_changes(shop: Shop, tmp_path: 
     table = str(tmp_path / "orders")
     shop.execute("create table orders (a int, b text, note text, big text, at timestamptz, primary key (a, b))")
     shop.execute("alter table orders alter big set storage external")
-    changes = shop.open(maxOffsetsPerTrigger="40")
-    for _ in range(2):
-        random_statements(shop, rng, 110)
-        run(shop, changes, table, "checkpoint")
+    changes = shop.open(maxOffsetsPerTrigger="35")
+
+    def twice(batch: DataFrame, batch_id: int) -> None:
+        for _ in range(2):
+            merge_batch(batch, batch_id, table=table, keys=["a", "b"])
+
+    for writer in (apply_changes(changes, table, ["a", "b"]), changes.writeStream.foreachBatch(twice)):
+        random_statements(shop, rng, 70)
+        shop.execute("insert into orders values (9, 'z', 'n', 'b', now()) on conflict do nothing")
+        run(shop, writer)
         assert applied_rows(shop.spark, table) == source_rows(shop) != []
     assert len(list(Path(table).glob("v*"))) == 2
 
@@ -124,7 +131,11 @@ def test_values_follow_a_row_through_changes_of_its_key(spark: SparkSession, tmp
 def test_a_truncate_removes_what_was_before_it(spark: SparkSession, tmp_path: Path) -> None:
     table = str(tmp_path / "t")
     merge_batch(frame(spark, (1, "a", "insert", "1", [])), 0, table=table, keys=["id"])
-    changes = ((2, "b", "insert", "2", []), (None, None, "truncate", "3", []), (3, "c", "insert", "4", []))
+    changes: tuple[Change, ...] = (
+        (2, "b", "insert", "2", []),
+        (None, None, "truncate", "3", []),
+        (3, "c", "insert", "4", []),
+    )
     merge_batch(frame(spark, *changes), 1, table=table, keys=["id"])
     assert notes(spark, table) == {3: "c"}
     merge_batch(frame(spark, (None, None, "truncate", "5", [])), 2, table=table, keys=["id"])

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from headgate.model import DataError, HeadgateError
@@ -40,6 +41,7 @@ def test_every_type_has_its_spark_type_and_value(shop: Shop) -> None:
         "blobs": "array<binary>", "whens": "array<timestamp>", "odd `name.x": "int", "_op": "string",
         "_position": "string", "_commit_time": "timestamp", "_xid": "bigint", "_unchanged": "array<string>",
     }  # fmt: skip
+    started = datetime.now(UTC).timestamp()
     shop.execute(r"""
         insert into orders values (
             9223372036854775807, true, -32768, 2147483647, 4294967295, 1.5, 1e300,
@@ -51,8 +53,11 @@ def test_every_type_has_its_spark_type_and_value(shop: Shop) -> None:
     """)
     shop.execute("insert into orders (id, f4, f8) values (1, 'NaN', '-Infinity')")
     # Instants are compared as text in UTC: collect() would turn them into the local time of this machine.
+    commit = sf.unix_micros("_commit_time")
     stamp = sf.date_format(sf.to_utc_timestamp("at", sf.current_timezone()), "yyyy-MM-dd HH:mm:ss.SSSSSS")
-    full, sparse = shop.drain(changes.withColumn("at", stamp).withColumn("whens", sf.size("whens")))
+    full, sparse = shop.drain(
+        changes.withColumn("at", stamp).withColumn("whens", sf.size("whens")).withColumn("_commit_time", commit)
+    )
     values = full.asDict()
     assert tuple(full)[:OWN_COLUMNS] == (
         2**63 - 1, True, -32768, 2**31 - 1, 2**32 - 1, 1.5, 1e300,
@@ -65,7 +70,7 @@ def test_every_type_has_its_spark_type_and_value(shop: Shop) -> None:
     )  # fmt: skip
     assert (values["_op"], values["_unchanged"]) == ("insert", [])
     assert values["_position"] < sparse["_position"]
-    assert abs(values["_commit_time"] - datetime.now()).total_seconds() < 3600 * 24  # noqa: DTZ005
+    assert started <= values["_commit_time"] / 1e6 <= datetime.now(UTC).timestamp()
     assert str(sparse["f4"]) == "nan"
     assert sparse["f8"] == float("-inf")
     assert all(
@@ -119,25 +124,25 @@ def test_columns_that_come_and_go_while_the_query_runs(shop: Shop) -> None:
     assert [(r["id"], r["gone"], r["wide"]) for r in shop.drain(changes)] == [(1, "g", 1), (2, None, 2), (3, None, 3)]
     assert shop.open().columns[:OWN_COLUMNS] == ["id", "wide", "extra"]
     shop.execute("insert into orders values (4, 2147483648, 'f')")
-    error = _failure(shop, {})
-    assert (error.where, "2147483648" in error.message) == (f"{shop.name}.orders.wide", False)
+    error = _failure(shop, changes)
+    assert error.where == f"{shop.name}.orders.wide"
+    assert "2147483648" in error.message
 
 
-@pytest.mark.parametrize("value", ["infinity", "0044-03-15 BC", "12345-06-07"])
-def test_what_spark_cannot_hold_is_refused_and_can_be_read_as_text(shop: Shop, value: str) -> None:
+def test_what_spark_cannot_hold_is_refused_and_can_be_read_as_text(shop: Shop) -> None:
     shop.execute("create table orders (id int primary key, day date)")
-    shop.open()
-    shop.admin.execute("insert into orders values (1, %s::date)", [value])
-    error = _failure(shop, {})
+    changes = shop.open()
+    shop.execute("insert into orders values (1, '0044-03-15 BC'), (2, 'infinity')")
+    error = _failure(shop, changes)
     assert isinstance(error, DataError)
     assert error.where == f"{shop.name}.orders.day"
     assert "textColumns" in error.remedy
-    assert [r["day"] for r in shop.drain(shop.open(textColumns="day"))] == [value]
+    assert [r["day"] for r in shop.drain(shop.open(textColumns="day"))] == ["0044-03-15 BC", "infinity"]
 
 
-def _failure(shop: Shop, options: dict[str, str]) -> HeadgateError:
+def _failure(shop: Shop, changes: DataFrame) -> HeadgateError:
     with pytest.raises(StreamingQueryException) as caught:
-        shop.drain(shop.open(**options))
+        shop.drain(changes)
     error = HeadgateError.from_text(str(caught.value))
     assert error is not None
     return error
@@ -149,12 +154,3 @@ def test_unknown_tables_and_columns_are_refused(shop: Shop) -> None:
     shop.execute("create table orders (id int primary key)")
     with pytest.raises(Exception, match="textColumns names nope"):
         shop.open(textColumns="id, nope")
-
-
-def test_the_commit_time_is_an_instant(shop: Shop) -> None:
-    shop.execute("create table orders (id int primary key)")
-    changes = shop.open()
-    before = datetime.now(UTC).timestamp()
-    shop.execute("insert into orders values (1)")
-    (row,) = shop.drain(changes.select(sf.unix_micros("_commit_time").alias("us")))
-    assert before - 1 <= row["us"] / 1e6 <= datetime.now(UTC).timestamp() + 1

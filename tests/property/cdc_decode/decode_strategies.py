@@ -62,6 +62,13 @@ json_text = st.sampled_from(
     ['{"a": 1}', "[1,\n2]", "null", '"é\\n"', ' {"long":\r\n"' + "x" * 300 + '"} ', "1e5", '{"a":{"b":[true,"\\\\"]}}']
 )
 
+rare_clocks = st.sampled_from(
+    ["-infinity", "2025-01-01 00:00:00+05:30", "2025-01-01 00:00:00-08", "0044-03-15 12:00:00.5+00 BC"]
+)
+floats = st.floats(allow_nan=False, allow_infinity=False).map(pg_float) | decimals.filter(
+    lambda d: abs(float(d)) < 1e308
+)
+
 # Text that a server may send for the type.
 GOOD: dict[int, st.SearchStrategy[bytes]] = {
     16: st.sampled_from([b"t", b"f"]),
@@ -72,15 +79,12 @@ GOOD: dict[int, st.SearchStrategy[bytes]] = {
     1043: encoded(long_text),
     114: encoded(json_text),
     3802: encoded(json_text),
-    701: encoded(st.floats(allow_nan=False, allow_infinity=False).map(pg_float) | decimals.filter(lambda d: abs(float(d)) < 1e308)),
+    701: encoded(floats),
     700: st.sampled_from([b"NaN", b"Infinity", b"-Infinity", b"0", b"-0", b"1e-45", b"37", b"1e+20", b"3.4028235e+38"]),
     1700: st.sampled_from([b"0.00", b"-1.10", b"NaN", b"12345678901234567890.123"]),
     1082: encoded(days | rare_days),
-    1114: encoded(st.builds("{} {}{}".format, days, clocks, fractions) | st.sampled_from(["infinity", "0001-01-01 00:00:00 BC"])),
-    1184: encoded(
-        st.builds("{} {}{}+00".format, days, clocks, fractions)
-        | st.sampled_from(["-infinity", "2025-01-01 00:00:00+05:30", "2025-01-01 00:00:00-08", "0044-03-15 12:00:00.5+00 BC"])
-    ),
+    1114: encoded(st.builds("{} {}{}".format, days, clocks, fractions) | st.just("0001-01-01 00:00:00 BC")),
+    1184: encoded(st.builds("{} {}{}+00".format, days, clocks, fractions) | rare_clocks),
     1266: encoded(st.builds("{}{}{}".format, clocks, fractions, st.sampled_from(["+00", "-08", "+05:30"]))),
     1083: encoded(clocks),
     2950: st.just(b"f4b0611f-7258-47f8-bceb-0eba9ac5195a"),
@@ -92,24 +96,26 @@ GOOD: dict[int, st.SearchStrategy[bytes]] = {
     DOMAIN: st.just(b"2025-12-12 12:00:34.338547+00"),
     MOOD: st.sampled_from([b"sad", 'it"s é'.encode()]),
     99999: encoded(text),
-}  # fmt: skip
+}
 
 # What a server should not send: each rule must leave it to the reference, or take it as the reference does.
-ODD = st.binary(max_size=12) | st.sampled_from(
-    [
-        b"", b"-", b"+", b"-0", b"+1", b"00", b"01", b"1_0", b" 1", b"1 ", b"9223372036854775807", b"9223372036854775808",
-        b"-9223372036854775808", b"-9223372036854775809", b"9999999999999999999", b"18446744073709551616", b"\xd9\xa1",
-        b"1.", b".5", b"1e5", b"1e+", b"1e+5x", b"1E+5", b"nan", b"inf", b"1e+308", b"1e+309", b"1e-400", b"1.5e+00005",
-        b"0e+999999", b"123456789012345678901234567890", b"0.000000000000000000000000000001", b"1..2", b"--1",
-        b"true", b"T", b"\\x", b"\\x0", b"\\x0g", b"\\X00", b"00ff", b"\\xABCDef",
-        b"2025-01-01", b"2025-01-0", b"2025-1-01", b"2025/01/01", b"20250-01-01", b"202a-01-01", b"2025-01-01 BC",
-        b"2025-01-01 00:00:00", b"2025-01-01T00:00:00", b"2025-01-01 00:00:00.", b"2025-01-01 00:00:00.1234567",
-        b"2025-01-01 00:00:00+00", b"2025-01-01 00:00:00.1+00", b"2025-01-01 00:00:00+01", b"2025-01-01 00:00:00+0a",
-        b"2025-01-01 00:00:00.+00", b"+00", b"\xd9\xa1025-01-01", "２025-01-01".encode(),
-        b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\xc3", b"a" * 31, b"a" * 32, b"a" * 255,
-        b"a" * 256, b"a" * 70000, b"\x7f\x80", b"{", b"{1", b"(1", '"a"=>'.encode(), "\U0010ffff\ud7ff".encode(), b"a\x00b",
-    ]
+ODD_VALUES = (
+    b"", b"-", b"+", b"-0", b"+1", b"00", b"01", b"1_0", b" 1", b"1 ", b"9223372036854775807",
+    b"9223372036854775808", b"-9223372036854775808", b"-9223372036854775809", b"9999999999999999999",
+    b"18446744073709551616", b"\xd9\xa1", b"1.", b".5", b"1e5", b"1e+", b"1e+5x", b"1E+5", b"nan", b"inf", b"1e+308",
+    b"1e+309", b"1e-400", b"1.5e+00005", b"0e+999999", b"123456789012345678901234567890",
+    b"0.000000000000000000000000000001", b"1..2", b"--1", b"true", b"T",
+    b"\\x", b"\\x0", b"\\x0g", b"\\X00", b"00ff", b"\\xABCDef",
+    b"2025-01-01", b"2025-01-0", b"2025-1-01", b"2025/01/01", b"20250-01-01", b"202a-01-01", b"2025-01-01 BC",
+    b"2025-01-01 00:00:00", b"2025-01-01T00:00:00", b"2025-01-01 00:00:00.", b"2025-01-01 00:00:00.1234567",
+    b"2025-01-01 00:00:00+00", b"2025-01-01 00:00:00.1+00", b"2025-01-01 00:00:00+01", b"2025-01-01 00:00:00+0a",
+    b"2025-01-01 00:00:00.+00", b"+00", b"\xd9\xa1025-01-01", b"\xef\xbc\x92025-01-01", b"infinity",
+    b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xed\x9f\xbf", b"\xf4\x90\x80\x80", b"\xf4\x8f\xbf\xbf",
+    b"\xe2\x82",
+    b"\xc3", b"\xe0\x9f\xbf", b"\xf0\x8f\xbf\xbf", b"a\x80", b"\x7f\x80", b"a" * 31, b"a" * 32, b"a" * 255,
+    b"a" * 256, b"a" * 70000, b"{", b"{1", b"(1", b'"a"=>', b"a\x00b",
 )  # fmt: skip
+ODD = st.binary(max_size=12) | st.sampled_from(ODD_VALUES)
 
 
 def cells(oid: int, *, odd: bool) -> st.SearchStrategy[Column]:

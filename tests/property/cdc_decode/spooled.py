@@ -106,7 +106,7 @@ def reference_rows(
     relations: Iterable[bytes] = (),
     *,
     types: TypeCatalog,
-    format: str = "msgpack",  # noqa: A002
+    form: str = "msgpack",
     subject: str = DEFAULT_SUBJECT,
 ) -> list[dict[str, Any]]:
     """Every column of every row, made the slow and readable way."""
@@ -116,11 +116,12 @@ def reference_rows(
         assert isinstance(relation, Relation)
         assembler.relations[relation.relation_id] = relation
     template = partial(subject_of, template=subject)
-    encoder = {
+    encoders: dict[str, MessagePackEncoder | JsonEncoder | DebeziumEncoder] = {
         "msgpack": MessagePackEncoder(SYSTEM, types, template),
         "json": JsonEncoder(SYSTEM, types, template),
         "debezium": DebeziumEncoder(SYSTEM, types, database="db", server="srv"),
-    }[format]
+    }
+    encoder = encoders[form]
     found = (event for buffer in buffers for done in transactions(buffer, assembler) for event in events(done))
     return [_row(event, encoder.encode(event), template(event), Rows(types)) for event in found]
 
@@ -158,13 +159,13 @@ def fast_batches(
     relations: Sequence[bytes] = (),
     *,
     types: TypeCatalog,
-    format: Any = "msgpack",  # noqa: A002
+    form: Any = "msgpack",
     subject: str = DEFAULT_SUBJECT,
     images: bool = False,
     **sizes: int,
 ) -> list[pa.RecordBatch]:
     decoder = RangeDecoder(
-        system_id=SYSTEM, relations=relations, types=types, format=format, subject=subject, database="db",
+        system_id=SYSTEM, relations=relations, types=types, format=form, subject=subject, database="db",
         server="srv", images=images, **sizes,
     )  # fmt: skip
     return list(decoder.decode(buffers))

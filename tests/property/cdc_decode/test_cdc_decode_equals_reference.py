@@ -23,11 +23,11 @@ def without_images(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in IMAGES} for row in rows]
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 @given(range_=ranges(), batch_rows=st.sampled_from([1, 2, 3, 8192]), subject=st.sampled_from(["{op}", TABLE_SUBJECT]))
-def test_all_columns(format: str, range_: Range, batch_rows: int, subject: str) -> None:  # noqa: A002
+def test_all_columns(form: str, range_: Range, batch_rows: int, subject: str) -> None:
     relations, buffers = [encode_message(relation) for relation in range_[0]], [spooled(each) for each in range_[1]]
-    arguments = {"types": CATALOG, "format": format, "subject": subject}
+    arguments: dict[str, Any] = {"types": CATALOG, "form": form, "subject": subject}
     batches = fast_batches(buffers, relations, batch_rows=batch_rows, **arguments)
     wanted = reference_rows(buffers, relations, **arguments)
     assert fast_rows(batches) == without_images(wanted)
@@ -44,21 +44,21 @@ def test_images_and_small_buffers(range_: Range, batch_bytes: int) -> None:
 @given(range_=ranges())
 def test_debezium(range_: Range) -> None:
     relations, buffers = [encode_message(relation) for relation in range_[0]], [spooled(each) for each in range_[1]]
-    batches = fast_batches(buffers, relations, types=CATALOG, format="debezium", images=True)
-    wanted = reference_rows(buffers, relations, types=CATALOG, format="debezium")
+    batches = fast_batches(buffers, relations, types=CATALOG, form="debezium", images=True)
+    wanted = reference_rows(buffers, relations, types=CATALOG, form="debezium")
     assert fast_rows(batches, images=True) == wanted
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 @given(range_=ranges(odd=True), batch_rows=st.sampled_from([1, 8192]))
-def test_odd_values_are_refused_as_the_reference_does(format: str, range_: Range, batch_rows: int) -> None:  # noqa: A002
+def test_odd_values_are_refused_as_the_reference_does(form: str, range_: Range, batch_rows: int) -> None:
     relations, buffers = [encode_message(relation) for relation in range_[0]], [spooled(each) for each in range_[1]]
     rows: list[dict[str, Any]] | None = None
     with contextlib.suppress(ProtocolError, DataError):
-        rows = without_images(reference_rows(buffers, relations, types=CATALOG, format=format))
+        rows = without_images(reference_rows(buffers, relations, types=CATALOG, form=form))
     if rows is None:
         with pytest.raises((ProtocolError, DataError)):
-            fast_batches(buffers, relations, types=CATALOG, format=format, batch_rows=batch_rows)
+            fast_batches(buffers, relations, types=CATALOG, form=form, batch_rows=batch_rows)
     else:
-        batches = fast_batches(buffers, relations, types=CATALOG, format=format, batch_rows=batch_rows)
+        batches = fast_batches(buffers, relations, types=CATALOG, form=form, batch_rows=batch_rows)
         assert fast_rows(batches) == rows

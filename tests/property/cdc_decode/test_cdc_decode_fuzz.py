@@ -18,8 +18,8 @@ TABLE = encode_message(
 )
 
 
-def check(buffer: bytes, relations: list[bytes], format: str, batch_rows: int) -> None:  # noqa: A002
-    arguments: dict[str, Any] = {"types": CATALOG, "format": format}
+def check(buffer: bytes, relations: list[bytes], form: str, batch_rows: int) -> None:
+    arguments: dict[str, Any] = {"types": CATALOG, "form": form}
     wanted = found = None
     with contextlib.suppress(ProtocolError, DataError):
         wanted = reference_rows([buffer], relations, **arguments)
@@ -38,22 +38,22 @@ sizes = st.sampled_from([1, 2, 8192])
 def test_mutated_ranges(
     range_: tuple[list[Relation], list[list[Message]]],
     data: st.DataObject,
-    format: str,
-    batch_rows: int,  # noqa: A002
+    form: str,
+    batch_rows: int,
 ) -> None:
     relations = [encode_message(relation) for relation in range_[0]]
     buffer = bytearray(spooled(range_[1][0]))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(buffer)))
         buffer[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
-    check(bytes(buffer), relations, format, batch_rows)
+    check(bytes(buffer), relations, form, batch_rows)
 
 
 @given(ranges(), st.data(), formats)
 def test_mutated_messages(
     range_: tuple[list[Relation], list[list[Message]]],
     data: st.DataObject,
-    format: str,  # noqa: A002
+    form: str,
 ) -> None:
     """With right lengths around them, so that the walk gets to look inside."""
     payloads = [bytearray(encode_message(message)) for message in range_[1][0]]
@@ -63,38 +63,38 @@ def test_mutated_messages(
         at = data.draw(st.integers(0, len(payload)))
         payload[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
     relations = [encode_message(relation) for relation in range_[0]]
-    check(framed(map(bytes, payloads)), relations, format, 8192)
+    check(framed(map(bytes, payloads)), relations, form, 8192)
 
 
 @given(ranges(), st.data(), formats)
 def test_cut_ranges(
     range_: tuple[list[Relation], list[list[Message]]],
     data: st.DataObject,
-    format: str,  # noqa: A002
+    form: str,
 ) -> None:
     buffer = spooled(range_[1][0])
     cut = buffer[: data.draw(st.integers(0, len(buffer)))]
-    check(cut, [encode_message(relation) for relation in range_[0]], format, 8192)
+    check(cut, [encode_message(relation) for relation in range_[0]], form, 8192)
 
 
 @given(st.binary(max_size=200), formats)
 @example(b"\xff\xff\xff\xff", "msgpack")
 @example(b"\xff\xff\xff\xffI", "msgpack")
-def test_any_bytes(buffer: bytes, format: str) -> None:  # noqa: A002
-    check(buffer, [TABLE], format, 8192)
+def test_any_bytes(buffer: bytes, form: str) -> None:
+    check(buffer, [TABLE], form, 8192)
 
 
 @given(
     st.lists(st.builds(bytes.__add__, st.sampled_from([b"I", b"U", b"D", b"T", b"M", b"R", b"Y", b"O"]), st.binary())),
     formats,
 )
-def test_any_messages(payloads: list[bytes], format: str) -> None:  # noqa: A002
-    check(framed([encode_message(Begin(5, 5, 5)), *payloads]), [TABLE], format, 8192)
+def test_any_messages(payloads: list[bytes], form: str) -> None:
+    check(framed([encode_message(Begin(5, 5, 5)), *payloads]), [TABLE], form, 8192)
 
 
 @given(st.binary(max_size=60), st.binary(max_size=4), formats)
-def test_any_row(row: bytes, head: bytes, format: str) -> None:  # noqa: A002
+def test_any_row(row: bytes, head: bytes, form: str) -> None:
     good = encode_message(Insert(1, (b"1", b"x")))
     messages = [good, b"I\0\0\0\1N\0\2" + row, b"U\0\0\0\1" + head + row, b"D\0\0\0\1K\0\2" + row]
     for message in messages:
-        check(framed([encode_message(Begin(5, 5, 5)), good, message]), [TABLE], format, 8192)
+        check(framed([encode_message(Begin(5, 5, 5)), good, message]), [TABLE], form, 8192)

@@ -80,8 +80,9 @@ def close_row(state: State, batch: Batch) -> None:
 
 @part
 def add_whole(start: int, stop: int, shape: int, operation: int, lsn: int, state: State, batch: Batch) -> int:
-    """A row whose payload the reference writes."""
-    reason = find_room(state, batch, stop - start, layout.GAPS_OF_WHOLE)
+    """A row whose payload the reference writes. It counts as what it is made from, but an empty batch has room for it."""
+    size = min(len(batch.payload), stop - start)
+    reason = find_room(state, batch, size, layout.GAPS_OF_WHOLE)
     if reason == layout.DONE:
         open_row(state, batch, start, shape, operation, lsn)
         add_gap(state, batch.gaps, state[layout.SIZE], layout.WHOLE_EVENT, start, stop)
@@ -148,7 +149,7 @@ def add_change_in(form: Form) -> AddChange:
         if found[0] != layout.DONE:
             return found[0]
         need = tables.shapes[shape, layout.FIXED] + state[layout.ID_END] + form.GROWTH * (stop - start)
-        if tables.shapes[shape, layout.WHOLE] != 0 or need > layout.MOST_EVENT_BYTES:
+        if tables.shapes[shape, layout.WHOLE] != 0 or need > state[layout.MOST_BYTES]:
             return add_whole(start, stop, shape, operation, state[layout.TX_LSN], state, batch)
         reason = find_room(state, batch, need, 2 * tables.shapes[shape, layout.COUNT])
         if reason == layout.DONE:

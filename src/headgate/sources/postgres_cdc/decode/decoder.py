@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headgate.model import ProtocolError
+from headgate.model import ProtocolError, UsageError
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import (
     NameColumns,
@@ -18,7 +18,7 @@ from headgate.sources.postgres_cdc.decode.columns import (
     position_column,
     record_schema,
 )
-from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, fill_gaps
+from headgate.sources.postgres_cdc.decode.gaps import LENGTH_BYTES, Filled, RowSource, fill_gaps, message_at, new_state
 from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
 from headgate.sources.postgres_cdc.decode.images import image_kernel
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State
@@ -34,7 +34,7 @@ __all__ = ["Buffer", "RangeDecoder", "compile_ahead"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap | Bytes
 
-_LENGTH_BYTES = 4
+_OF_BATCH = [layout.ROWS, layout.SIZE, layout.GAPS, layout.OWED]
 _GAPS_PER_ROW = 4  # on average, in a full batch; a row with more ends its batch earlier
 
 _BROKEN = {
@@ -71,6 +71,8 @@ class RangeDecoder:
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
+        if batch_rows < 1 or batch_bytes < 1:
+            raise UsageError("a batch needs room for a row", remedy="Let batch_rows and batch_bytes be 1 at least.")
         self._reference = Reference(system_id, types, format, subject, database, server)
         self._form = _form_of(format)
         forms = {self._form: FormTables(wording_of(self._form, system_id), types, whole_events=format == "debezium")}
@@ -94,10 +96,10 @@ class RangeDecoder:
             yield from self._decode(_readable(buffer))
 
     def _decode(self, src: Bytes) -> Iterator[pa.RecordBatch]:
-        state = np.zeros(layout.STATE_FIELDS, dtype=np.int64)
+        state = new_state()
         reason = layout.FULL
         while reason == layout.FULL:
-            state[[layout.ROWS, layout.SIZE, layout.GAPS, layout.OWED]] = 0
+            state[_OF_BATCH] = 0
             reason, batch = self._fill(src, state)
             if state[layout.ROWS]:
                 yield self._record_batch(src, state, batch)
@@ -112,9 +114,9 @@ class RangeDecoder:
             if reason in (layout.DONE, layout.FULL):
                 return reason, batch
             if reason == layout.RELATION:
-                message = _message(src, state)
+                message = message_at(src, int(state[layout.AT]) + LENGTH_BYTES)
                 self._shapes.learn(message)
-                state[layout.AT] += _LENGTH_BYTES + len(message)
+                state[layout.AT] += LENGTH_BYTES + len(message)
             elif reason == layout.UNKNOWN_RELATION:
                 self._shapes.use(int(state[layout.RELATION_ID]))
             elif reason == layout.NO_ROOM:
@@ -174,13 +176,6 @@ def _readable(buffer: Buffer) -> Bytes:
     src = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, dtype=np.uint8)
     src.flags.writeable = False
     return src
-
-
-def _message(src: Bytes, state: State) -> bytes:
-    """The message at which the kernel has stopped; it has checked its length."""
-    start = int(state[layout.AT]) + _LENGTH_BYTES
-    size = int.from_bytes(src[start - _LENGTH_BYTES : start].tobytes(), "little")
-    return src[start : start + size].tobytes()
 
 
 def _broken(reason: int, state: State) -> ProtocolError:

@@ -9,16 +9,18 @@ import numpy as np
 
 from headgate.model import Position
 from headgate.sources.postgres_cdc.decode import layout
-from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, Table
+from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, State, Table
 from headgate.sources.postgres_cdc.decode.reference import Reference
 from headgate.sources.postgres_cdc.decode.shapes import Shape
 from headgate.sources.postgres_cdc.decode.tables import FormTables
 from headgate.wire.envelope import Event
 from headgate.wire.pgoutput import BinaryValue, Column
 
-__all__ = ["Filled", "RowSource", "fill_gaps"]
+__all__ = ["LENGTH_BYTES", "Filled", "RowSource", "fill_gaps", "message_at", "new_state"]
 
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4  # before each message
+# No event takes more than this in a buffer of ours, since Arrow's offsets end at twice as much.
+MOST_EVENT_BYTES = 2**30
 _BINARY = ord("b")
 
 WholeEvent: TypeAlias = Callable[[int], bytes]
@@ -43,16 +45,28 @@ class RowSource(NamedTuple):
     def event(self, row: int) -> Event:
         """A row's event, as the reference reads it."""
         start, shape, _, xid, time_us, _ = self.rows[row].tolist()
-        size = int.from_bytes(self.src[start - _LENGTH_BYTES : start].tobytes(), "little")
         relation = None if shape == layout.NO_SHAPE else self.shapes[shape].relation
         begin = row * layout.POSITION_BYTES
         position = Position.parse(self.position[begin : begin + layout.POSITION_BYTES].tobytes().decode())
-        return self.reference.event(self.src[start : start + size].tobytes(), relation, position, time_us, xid)
+        return self.reference.event(message_at(self.src, start), relation, position, time_us, xid)
 
     def value(self, start: int, stop: int) -> Column:
         """A column's value, behind its kind and its length."""
         raw = self.src[start:stop].tobytes()
-        return BinaryValue(raw) if self.src[start - _LENGTH_BYTES - 1] == _BINARY else raw
+        return BinaryValue(raw) if self.src[start - LENGTH_BYTES - 1] == _BINARY else raw
+
+
+def new_state() -> State:
+    """The state of a kernel that has not begun."""
+    state = np.zeros(layout.STATE_FIELDS, dtype=np.int64)
+    state[layout.MOST_BYTES] = MOST_EVENT_BYTES
+    return state
+
+
+def message_at(src: Bytes, start: int) -> bytes:
+    """A message whose length a kernel has checked."""
+    size = int.from_bytes(src[start - LENGTH_BYTES : start].tobytes(), "little")
+    return src[start : start + size].tobytes()
 
 
 def fill_gaps(filled: Filled, gaps: Table, source: RowSource, form: FormTables, whole: WholeEvent) -> Filled:

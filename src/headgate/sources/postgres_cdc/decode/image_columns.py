@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import bytes_column
-from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, fill_gaps
+from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, fill_gaps, new_state
 from headgate.sources.postgres_cdc.decode.images import NO_IMAGE, image_kernel
 from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
@@ -47,7 +47,7 @@ class ImageColumns:
         return bytes_column(pa.string(), images.text, images.ends, is_there)
 
     def _run(self, source: RowSource, which: int, ends: layout.Numbers) -> layout.State:
-        state = np.zeros(layout.STATE_FIELDS, dtype=np.int64)
+        state = new_state()
         tables = self._shapes.tables(layout.JSON)
         while self._kernel(source.src, state, tables, source.rows, which, self._text, ends, self._gaps) == layout.FULL:
             size, gaps = len(self._text) + int(state[layout.NEED_BYTES]), len(self._gaps) + int(state[layout.NEED_GAPS])

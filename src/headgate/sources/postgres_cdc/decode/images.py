@@ -36,7 +36,7 @@ def put_image(
     if row == NO_ROW or (which == layout.KEY and tables.shapes[shape, layout.KEY_COUNT] == 0):
         return NO_IMAGE
     need = tables.shapes[shape, layout.FIXED] + json_form.GROWTH * (stop - start)
-    is_whole = need > layout.MOST_EVENT_BYTES
+    is_whole = need > state[layout.MOST_BYTES]
     state[layout.NEED_BYTES] = 0 if is_whole else need
     state[layout.NEED_GAPS] = tables.shapes[shape, layout.COUNT] + 1
     if (

@@ -44,14 +44,15 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 _PART_OPTIONS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-def _fingerprint() -> int:
+def fingerprint(directory: Path) -> int:
+    """A number that changes with the sources in a directory."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(directory.glob("*.py")):
         digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:6], "big")
 
 
-SOURCES = _fingerprint()
+SOURCES = fingerprint(Path(__file__).parent)
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
@@ -68,8 +69,12 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 def compile_kernel(signature: Any, function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel for one signature, or load it if that has been done before."""
+    compiled: Callable[P, R]
     with global_compiler_lock, _without_vectors():
-        compiled: Callable[P, R] = njit(signature, cache=True, **_OPTIONS)(function)
+        try:
+            compiled = njit(signature, cache=True, **_OPTIONS)(function)
+        except RuntimeError:  # nowhere to keep it: neither beside the sources nor in the user's cache
+            compiled = njit(signature, **_OPTIONS)(function)
     return compiled
 
 

@@ -88,12 +88,13 @@ GAPS_OF_WHOLE = 1
     TRUNCATED,  # how many relations of the current Truncate message already have their event
     HEAD_END,  # Batch.transaction[:HEAD_END] are the transaction's fields before an event's ordinal ...
     ID_END,  # ... and Batch.transaction[HEAD_END:ID_END] those behind it
+    MOST_BYTES,  # what may take more than this is left to the reference
     NEED_BYTES,  # after NO_ROOM: what the next event may take of the payload and the gaps
     NEED_GAPS,
     RELATION_ID,  # after UNKNOWN_RELATION
     COMPILED_FROM,  # see `jit`
     STATE_FIELDS,
-) = range(18)
+) = range(19)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (
@@ -111,9 +112,6 @@ GAPS_OF_WHOLE = 1
     NOT_ALONE,
     TOO_MANY,
 ) = range(13)
-
-# What is longer goes to the reference, so that no buffer is larger than what Arrow's offsets can count.
-MOST_EVENT_BYTES = 2**30
 
 POSITION_BYTES = 25  # the text form of a Position: 16 digits, a dash, 8 digits
 LSN_DIGITS, ORDINAL_DIGITS = 16, 8

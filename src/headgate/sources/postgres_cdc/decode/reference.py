@@ -6,7 +6,7 @@ like a value leaves it to the reference, which names the column.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, TypeAlias
 
 from headgate.model import Position
@@ -43,6 +43,9 @@ __all__ = ["Format", "Reference", "ValueWriter"]
 
 Format: TypeAlias = Literal["msgpack", "json", "debezium"]
 
+_SHORT_BYTES = 64
+_REMEMBERED = 1024
+
 
 class Reference:
     """Events and their bytes, as the reference makes them."""
@@ -56,7 +59,6 @@ class Reference:
         database: str,
         server: str,
     ) -> None:
-        self.types = types
         self._system_id = system_id
         self._subject = partial(subject_of, template=subject)
         self._encoder: MessagePackEncoder | JsonEncoder | DebeziumEncoder
@@ -122,9 +124,15 @@ class ValueWriter:
         self._rows = Rows(types)
         self._is_json = form == layout.JSON
         self._before = len(f"{{{quote(alone.name)}:") if self._is_json else len(packb({"": {alone.name: None}})) - 1
+        # Few different values make most of such a column: `{}`, `infinity`, a handful of tags.
+        self._remembered = lru_cache(_REMEMBERED, typed=True)(self._write)
 
     def __call__(self, value: Column) -> bytes:
         """The value's bytes."""
+        is_short = isinstance(value, bytes) and len(value) <= _SHORT_BYTES
+        return self._remembered(value) if is_short else self._write(value)
+
+    def _write(self, value: Column) -> bytes:
         if self._is_json:
             return self._rows.json(self._relation, (value,))[self._before : -1].encode()
         return packb({"": self._rows.values(self._relation, (value,))})[self._before :]

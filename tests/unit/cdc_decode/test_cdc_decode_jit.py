@@ -1,0 +1,69 @@
+"""Machine code on disk: used again as long as it fits the sources, and made anew when it does not."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from numba import config
+
+from headgate.sources.postgres_cdc.decode import jit
+
+MODULE = """
+from numba import types
+from headgate.sources.postgres_cdc.decode.jit import compile_kernel
+
+def build(sources):
+    def kernel(number):
+        return number + sources
+    return compile_kernel(types.int64(types.int64), kernel)
+"""
+
+
+def build(path: Path, sources: int) -> Any:
+    """The kernel, as a new process would get it."""
+    spec = importlib.util.spec_from_file_location("some_kernels", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.build(sources)
+
+
+def is_from_disk(kernel: Any) -> bool:
+    return bool(sum(kernel.stats.cache_hits.values()))
+
+
+def test_kernels_are_kept_by_their_sources(tmp_path: Path) -> None:
+    path = tmp_path / "some_kernels.py"
+    path.write_text(MODULE)
+    first, again, changed = build(path, 1), build(path, 1), build(path, 2)
+    assert (first(5), again(5), changed(5)) == (6, 6, 7)
+    assert [is_from_disk(each) for each in (first, again, changed)] == [False, True, False]
+
+
+def test_kernels_that_cannot_be_kept_are_compiled_all_the_same() -> None:
+    """Code without a file is to Numba as one whose file and user's cache are read-only."""
+    names: dict[str, Any] = {}
+    exec(MODULE, names)
+    assert names["build"](4)(5) == 9
+
+
+def test_numbas_settings_are_left_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "some_kernels.py"
+    path.write_text(MODULE)
+    before = dict(vars(config))
+    build(path, 3)
+    assert {name: vars(config)[name] for name in before if name.isupper()} == {
+        name: value for name, value in before.items() if name.isupper()
+    }
+
+
+def test_the_fingerprint_covers_the_package(tmp_path: Path) -> None:
+    for path in Path(jit.__file__).parent.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert jit.fingerprint(tmp_path) == jit.SOURCES
+    with (tmp_path / "text.py").open("a") as file:
+        file.write("#")
+    assert jit.fingerprint(tmp_path) != jit.SOURCES
