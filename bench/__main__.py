@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import pkgutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="end within 45 seconds, with rougher figures")
     parser.add_argument("--rows", type=int, default=500_000, help="how many rows to move (default: %(default)s)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped, too
     for name in [options.name] if options.name else names:
         with tempfile.TemporaryDirectory(prefix="headgate-bench-") as directory:
             result = Bench(name, Path(directory), quick=options.quick, rows=options.rows)

@@ -16,7 +16,7 @@ def test_version(project: Project) -> None:
 def test_help_names_every_command(project: Project) -> None:
     done = project.run("--help")
     assert done.returncode == 0
-    for command in ("demo", "init", "validate", "check", "run", "status", "up", "reset", "schema"):
+    for command in ("demo", "init", "validate", "check", "run", "bridge", "status", "up", "reset", "schema"):
         assert f" {command} " in done.stdout
     assert "Exit codes" in done.stdout
 

@@ -22,7 +22,7 @@ __all__ = [
 RESERVED_PREFIX = "_"
 
 # What a source adds to its own columns.
-POSITION = "_position"  # string form of model.Position; unique per row, sorts in the source's order
+POSITION = "_position"  # string form of model.Position; unique per event, sorts in the source's order
 OP = "_op"  # insert, update, delete, truncate, read
 SCHEMA = "_schema"
 TABLE = "_table"

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import ProtocolError
-from headgate.wire.pgoutput import Begin, Insert, Relation, RelationColumn, ReplicaIdentity, encode_message
+from headgate.wire.pgoutput import (
+    PG_EPOCH_UNIX_US,
+    Begin,
+    Insert,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    encode_message,
+)
 from headgate.wire.pgtypes import TypeCatalog
 from tests.property.cdc_decode.decode_strategies import CATALOG, GOOD, ODD_VALUES, decimals, pg_float
 from tests.property.cdc_decode.spooled import fast_batches, fast_rows, reference_rows, spooled
@@ -140,7 +148,7 @@ def test_every_character(form: str) -> None:
 
 @given(st.lists(st.integers(-63082281600000000, 252455615999999999).filter(bool), min_size=1, max_size=50))
 def test_commit_times(times: list[int]) -> None:
-    edges = [-63082281600000000, 252455615999999999, -1, 1, 5097600000000 - 1, 5097600000000]
+    edges = [-63082281600000000, 252455615999999999, -1, 1, -PG_EPOCH_UNIX_US, 5097600000000 - 1, 5097600000000]
     buffer = spooled(message for time in times + edges for message in (Begin(1, time, 1), Insert(1, (b"1",))))
     relations = [encode_message(column(20))]
     wanted = reference_rows([buffer], relations, types=TYPES)

@@ -334,9 +334,10 @@ def test_binary_values_are_not_taken_for_text_that_was_seen_before() -> None:
 
 
 def test_batches_without_room() -> None:
-    for sizes in ({"batch_rows": 0}, {"batch_bytes": 0}):
-        with pytest.raises(UsageError):
-            fast_batches([], types=TYPES, **sizes)
+    with pytest.raises(UsageError):
+        fast_batches([], types=TYPES, batch_rows=0)
+    with pytest.raises(UsageError):
+        fast_batches([], types=TYPES, batch_bytes=0)
 
 
 def test_relations_that_are_none() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
 from numba import config
 
 from headgate.sources.postgres_cdc.decode import jit
@@ -43,11 +44,12 @@ def test_kernels_are_kept_by_their_sources(tmp_path: Path) -> None:
     assert [is_from_disk(each) for each in (first, again, changed)] == [False, True, False]
 
 
-def test_kernels_that_cannot_be_kept_are_compiled_all_the_same() -> None:
+def test_kernels_that_cannot_be_kept_are_compiled_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     """Code without a file is to Numba as one whose file and user's cache are read-only."""
     names: dict[str, Any] = {}
     exec(MODULE, names)
     assert names["build"](4)(5) == 9
+    assert "NUMBA_CACHE_DIR" in caplog.text
 
 
 def test_numbas_settings_are_left_as_they_were(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from headgate.sources.postgres_cdc.decode.jit import inlined, part
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State, Tables
 from headgate.sources.postgres_cdc.decode.text import be32, be64, put_hex
 from headgate.sources.postgres_cdc.decode.tuples import find_rows
-from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
 __all__ = ["AddChange", "add_change_in", "add_message", "add_truncate"]
 
@@ -60,12 +59,12 @@ def find_room(state: State, batch: Batch, need_bytes: int, need_gaps: int) -> in
 @part
 def open_row(state: State, batch: Batch, start: int, shape: int, operation: int, lsn: int) -> None:
     """All of a row but its payload."""
-    row, time = state[layout.ROWS], state[layout.TX_TIME]
+    row = state[layout.ROWS]
     batch.rows[row, layout.SOURCE] = start
     batch.rows[row, layout.OF_SHAPE] = shape
     batch.rows[row, layout.OPERATION] = operation
     batch.rows[row, layout.OF_XID] = state[layout.TX_XID]
-    batch.rows[row, layout.TIME] = time + PG_EPOCH_UNIX_US if time != 0 else 0
+    batch.rows[row, layout.TIME] = state[layout.TX_TIME]
     at = put_hex(batch.position, row * layout.POSITION_BYTES, lsn, layout.LSN_DIGITS)
     batch.position[at] = DASH
     put_hex(batch.position, at + 1, state[layout.NEXT_ORDINAL], layout.ORDINAL_DIGITS)
@@ -80,7 +79,7 @@ def close_row(state: State, batch: Batch) -> None:
 
 @part
 def add_whole(start: int, stop: int, shape: int, operation: int, lsn: int, state: State, batch: Batch) -> int:
-    """A row whose payload the reference writes. It counts as what it is made from, but an empty batch has room for it."""
+    """A row whose payload the reference writes. It counts as its message, but an empty batch has room for any."""
     size = min(len(batch.payload), stop - start)
     reason = find_room(state, batch, size, layout.GAPS_OF_WHOLE)
     if reason == layout.DONE:

@@ -14,6 +14,7 @@ from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, Table
 from headgate.sources.postgres_cdc.decode.shapes import SUBJECT_COUNT, Shape
+from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
 __all__ = [
     "AFTER",
@@ -86,7 +87,7 @@ class NameColumns:
 def number_columns(rows: Table) -> list[pa.Array]:
     """Transaction id and commit time; 0 stands for none."""
     xid, time = rows[:, layout.OF_XID], rows[:, layout.TIME]
-    return [pa.array(xid, mask=xid == 0), pa.array(time, mask=time == 0).view(_TIME)]
+    return [pa.array(xid, mask=xid == 0), pa.array(time + PG_EPOCH_UNIX_US, mask=time == 0).view(_TIME)]
 
 
 def position_column(position: Bytes, count: int) -> pa.Array:

@@ -17,6 +17,7 @@ Kernels neither allocate nor keep arrays, so they do without reference counts: t
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from numba import config, njit, types
 from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["BYTES", "BYTES_READ", "NUMBERS", "SOURCES", "TABLE", "compile_kernel", "inlined", "part", "signed"]
+
+logger = logging.getLogger(__name__)
 
 # An element of an array as a signed number. Unsigned numbers that meet signed ones become floats in compiled code.
 signed = cast("Callable[[Any], int]", np.int64)
@@ -73,7 +76,8 @@ def compile_kernel(signature: Any, function: Callable[P, R]) -> Callable[P, R]:
     with global_compiler_lock, _without_vectors():
         try:
             compiled = njit(signature, cache=True, **_OPTIONS)(function)
-        except RuntimeError:  # nowhere to keep it: neither beside the sources nor in the user's cache
+        except RuntimeError:  # nowhere to keep it, neither beside the sources nor in the user's cache
+            logger.warning("compiled code cannot be kept, so every process compiles anew: set NUMBA_CACHE_DIR")
             compiled = njit(signature, **_OPTIONS)(function)
     return compiled
 

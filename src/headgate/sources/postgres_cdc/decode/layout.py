@@ -7,7 +7,7 @@ A **shape** is one version of a relation: what a Relation message said, until th
 Shapes are only ever added, so an event keeps the number of its shape.
 
 A **gap** is a value (or a whole event) that a kernel leaves to the reference: it writes nothing for it, and notes
-where in the payload it belongs. `splice` puts it there.
+where in the payload it belongs. `gaps` puts it there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COLUMN_FIELDS = 4
 COMMIT_LSN, COMMIT_TIME, XID, LSN, ORDINAL, MSG_ID, DATA, OLD, END = range(9)
 
 # Batch.rows: where its message begins in the source; shape (NO_SHAPE for a logical message) and operation; the
-# transaction's xid and commit time in microseconds since 1970 (0 for none); where its payload ends.
+# transaction's xid and commit time in microseconds since 2000 (0 for none); where its payload ends.
 SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, PAYLOAD_END = range(6)
 ROW_FIELDS = 6
 NO_SHAPE = -1

@@ -23,7 +23,6 @@ from headgate.wire.envelope import (
 )
 from headgate.wire.envelope.layout import Rows, head
 from headgate.wire.pgoutput import (
-    PG_EPOCH_UNIX_US,
     UNCHANGED,
     Assembler,
     Change,
@@ -70,8 +69,8 @@ class Reference:
         self._decoder = Decoder(1)
         self._rows = Rows(types)
 
-    def event(self, message: bytes, relation: Relation | None, position: Position, time_us: int, xid: int) -> Event:
-        """The event of a message. `time_us` counts from 1970; 0 is no time, and no xid."""
+    def event(self, message: bytes, relation: Relation | None, position: Position, time: int, xid: int) -> Event:
+        """The event of a message. The time is PostgreSQL's; 0 is none, and no xid."""
         body = self._decoder.decode(message)
         assert isinstance(body, Insert | Update | Delete | Truncate | LogicalMessage)
         if isinstance(body, LogicalMessage) and not body.transactional:
@@ -80,8 +79,7 @@ class Reference:
         else:
             lsn = body.lsn if isinstance(body, LogicalMessage) else position.major
             change = Change(position.ordinal, lsn, relation, body)
-            time = time_us - PG_EPOCH_UNIX_US if time_us else None
-            transaction = Transaction(position.major, position.major, time, xid or None, (change,))
+            transaction = Transaction(position.major, position.major, time or None, xid or None, (change,))
         return next(events(transaction))
 
     def encode(self, event: Event) -> bytes:

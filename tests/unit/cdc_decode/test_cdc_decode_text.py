@@ -1,0 +1,34 @@
+"""UTF-8 as strict as Python's own decoder, over every combination of bytes that matter."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numba import types
+
+from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, compile_kernel
+from headgate.sources.postgres_cdc.decode.layout import Bytes
+from headgate.sources.postgres_cdc.decode.text import is_utf8
+
+EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
+
+
+def whole(src: Bytes) -> bool:
+    return is_utf8(src, 0, len(src))
+
+
+def python_takes(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_is_utf8() -> None:
+    kernel = compile_kernel(types.boolean(BYTES_READ), whole)
+    for size in range(1, 5):
+        for combination in itertools.product(EDGES, repeat=size):
+            data = bytes(combination)
+            assert kernel(np.frombuffer(data, dtype=np.uint8)) == python_takes(data), data.hex()
