@@ -139,7 +139,7 @@ class NatsSection(Section):
     sync_interval: str = Field(
         "10s",
         pattern=r"^(always|\d+(ms|s|m))$",
-        description='Embedded server: how often messages are forced to disk; `"always"` is safe in a power cut, and slow.',
+        description='Embedded server: how often messages are forced to disk; `"always"` is safest, and slow.',
     )
 
     @property
