@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from headgate.pipeline.session import SparkOptions, open_session
 # Timing differs too much between machines to be part of a property.
 settings.register_profile("headgate", deadline=None)
 settings.load_profile("headgate")
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and all their children, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Settings of the person who runs the tests must not leak into them.
 for name in [name for name in os.environ if name.startswith("HEADGATE_")]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from datetime import date
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,12 +148,26 @@ def test_every_character(form: str) -> None:
     payloads(25, ["".join(characters[at : at + 500]) for at in range(0, len(characters), 500)], form)
 
 
-@given(st.lists(st.integers(-63082281600000000, 252455615999999999).filter(bool), min_size=1, max_size=50))
-def test_commit_times(times: list[int]) -> None:
-    edges = [-63082281600000000, 252455615999999999, -1, 1, -PG_EPOCH_UNIX_US, 5097600000000 - 1, 5097600000000]
-    buffer = spooled(message for time in times + edges for message in (Begin(1, time, 1), Insert(1, (b"1",))))
+def commit_times(times: list[int]) -> list[str]:
+    """Commit times as they come out, in column and payload as the reference has them."""
+    buffer = spooled(message for time in times for message in (Begin(1, time, 1), Insert(1, (b"1",))))
     relations = [encode_message(column(20))]
     wanted = reference_rows([buffer], relations, types=TYPES)
     rows = fast_rows(fast_batches([buffer], relations, types=TYPES))
     assert [row["_payload"] for row in rows] == [row["_payload"] for row in wanted]
     assert [row["_commit_time"] for row in rows] == [row["_commit_time"] for row in wanted]
+    return [msgspec.msgpack.decode(row["_payload"])["commit_time"] for row in rows]
+
+
+@given(st.lists(st.integers(-63082281600000000, 252455615999999999).filter(bool), min_size=1, max_size=50))
+def test_commit_times(times: list[int]) -> None:
+    commit_times([*times, -63082281600000000, 252455615999999999, -1, 1, -PG_EPOCH_UNIX_US])
+
+
+def test_commit_times_of_every_day() -> None:
+    """All days of years around every kind of leap year."""
+    years = [year for middle in (3, 100, 400, 2000, 2100, 2400, 9997) for year in range(middle - 2, middle + 3)]
+    days = [day for year in years for day in range(date(year, 1, 1).toordinal(), date(year, 12, 31).toordinal() + 1)]
+    epoch = date(2000, 1, 1).toordinal()
+    found = commit_times([(day - epoch) * 86_400_000_000 + 1 for day in days])
+    assert found == [f"{date.fromordinal(day).isoformat()}T00:00:00.000001Z" for day in days]

@@ -34,16 +34,18 @@ from headgate.wire.pgoutput import (
     Message,
     OldKind,
     OldRow,
+    Origin,
     Relation,
     RelationColumn,
     ReplicaIdentity,
     Row,
     Truncate,
+    Type,
     Update,
     encode_message,
 )
 from headgate.wire.pgtypes import TypeCatalog
-from tests.property.cdc_decode.spooled import SYSTEM, fast_batches, fast_rows, reference_rows, spooled
+from tests.property.cdc_decode.spooled import SYSTEM, fast_batches, fast_rows, framed, reference_rows, spooled
 
 TYPES = TypeCatalog()
 BEGIN = Begin(0x16B374D848, 818769634338547, 77)
@@ -316,6 +318,36 @@ def test_broken_ranges(what: str, form: str) -> None:
     data, text = BROKEN[what]
     with pytest.raises(ProtocolError, match=text):
         fast_batches([data], [ITEM], types=TYPES, form=form)
+
+
+WHOLE: list[Message] = [
+    table(),
+    Type(20001, "public", "mood"),
+    Origin(1, "elsewhere"),
+    Insert(1, ROW),
+    Update(1, OldRow(OldKind.KEY, ROW), ROW),
+    Update(1, None, ROW),
+    Delete(1, OldRow(OldKind.ROW, ROW)),
+    Truncate((1, 1), True, False),
+    LogicalMessage(True, 1, "p", b"x"),
+]
+
+
+@pytest.mark.parametrize("message", WHOLE, ids=lambda message: type(message).__name__)
+def test_messages_cut_short_or_too_long(message: Message) -> None:
+    payload = encode_message(message)
+    begin = encode_message(BEGIN)
+    assert len(fast_batches([framed([begin, payload])], [ITEM], types=TYPES)) <= 1
+    for wrong in (payload + b"\0", *(payload[:size] for size in range(1, len(payload)))):
+        with pytest.raises(ProtocolError):
+            fast_batches([framed([begin, wrong])], [ITEM], types=TYPES)
+
+
+def test_begin_cut_short_or_too_long() -> None:
+    begin = encode_message(BEGIN)
+    for wrong in (begin + b"\0", *(begin[:size] for size in range(1, len(begin)))):
+        with pytest.raises(ProtocolError):
+            fast_batches([framed([wrong])], types=TYPES)
 
 
 def test_a_bad_value_names_its_column() -> None:

@@ -19,6 +19,7 @@ from headgate.sources.postgres_cdc.reader import ReaderOptions
 __all__ = ["ReaderProcess"]
 
 _START_TIMEOUT_S = 60.0
+_ENDING_S = 10.0
 _POLL_S = 0.02
 
 
@@ -33,6 +34,7 @@ class ReaderProcess:
 
     def ensure(self) -> ReaderState:
         """A reader that streams: the one that is there, or a new one. Raises what keeps it from streaming."""
+        self._let_go()
         if not self._alive():
             self._start()
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -46,6 +48,15 @@ class ReaderProcess:
                 raise InternalError("the reader process ended", remedy=f"read {self._directory / 'reader.log'}")
             if time.monotonic() > deadline:
                 raise ConnectError("the reader does not stream yet", remedy="trying again; see: headgate status")
+            time.sleep(_POLL_S)
+
+    def _let_go(self) -> None:
+        """A reader that gave up takes a moment to end; its last words are not those of the next one."""
+        deadline = time.monotonic() + _ENDING_S
+        while time.monotonic() < deadline and self._alive():
+            state = self._control.read_state()
+            if state is None or state.status not in ("error", "stopped"):
+                return
             time.sleep(_POLL_S)
 
     def state(self) -> ReaderState:
