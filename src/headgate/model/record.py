@@ -1,7 +1,7 @@
 """The columns of a row on its way: the contract between sources, transforms, routes and destinations.
 
 A source yields its own columns (what the user filters and selects) followed by reserved ones, whose names start
-with an underscore. Dispatch turns every row into the four delivery columns, which is all a destination sees.
+with an underscore. Dispatch turns every row into the delivery columns, which is all a destination sees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ __all__ = [
     "POSITION",
     "RESERVED_PREFIX",
     "SCHEMA",
-    "SEQUENCE",
     "TABLE",
     "TOPIC",
 ]
@@ -28,7 +27,6 @@ SCHEMA = "_schema"
 TABLE = "_table"
 
 # What a destination receives.
-SEQUENCE = "_sequence"  # order within the batch
 TOPIC = "_topic"  # string
 MESSAGE_ID = "_message_id"  # string; the same row has the same id in every replay
 PAYLOAD = "_payload"  # binary
