@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -79,14 +80,15 @@ class Bridge:
         return read_stream(self.stack.endpoints.nats_url, self.slot, expected)
 
     def status(self) -> dict[str, Any] | None:
+        """What `/status` says, or None while nothing answers."""
         try:
             path = self.project.directory / f".headgate/bridge-{self.slot}/run/control.json"
             url = json.loads(path.read_text())["url"]
+            with urllib.request.urlopen(f"{url}/status", timeout=5) as response:
+                answer: dict[str, Any] = json.load(response)
+                return answer
         except (OSError, ValueError):
             return None
-        done = subprocess.run(["curl", "-s", f"{url}/status"], capture_output=True, text=True, check=False)
-        answer: dict[str, Any] | None = json.loads(done.stdout) if done.stdout else None
-        return answer
 
 
 @pytest.fixture(scope="module")
