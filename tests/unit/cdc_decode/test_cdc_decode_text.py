@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 from numba import types
@@ -14,8 +15,11 @@ from headgate.sources.postgres_cdc.decode.text import is_utf8
 EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 
 
-def whole(src: Bytes) -> bool:
-    return is_utf8(src, 0, len(src))
+def build(sources: int) -> Callable[[Bytes], int]:
+    def kernel(src: Bytes) -> int:
+        return sources if is_utf8(src, 0, len(src)) else 0
+
+    return kernel
 
 
 def python_takes(data: bytes) -> bool:
@@ -27,8 +31,8 @@ def python_takes(data: bytes) -> bool:
 
 
 def test_is_utf8() -> None:
-    kernel = compile_kernel(types.boolean(BYTES_READ), whole)
+    kernel = compile_kernel(types.int64(BYTES_READ), build)
     for size in range(1, 5):
         for combination in itertools.product(EDGES, repeat=size):
             data = bytes(combination)
-            assert kernel(np.frombuffer(data, dtype=np.uint8)) == python_takes(data), data.hex()
+            assert bool(kernel(np.frombuffer(data, dtype=np.uint8))) == python_takes(data), data.hex()

@@ -10,7 +10,7 @@ from numba import types
 
 from headgate.sources.postgres_cdc.decode import json_form, layout
 from headgate.sources.postgres_cdc.decode.events import add_gap, events_in
-from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, SOURCES, TABLE, compile_kernel, part
+from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, TABLE, compile_kernel, part
 from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, State, Table, Tables
 from headgate.sources.postgres_cdc.decode.text import le32
 from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, find_rows
@@ -77,4 +77,4 @@ def _kernel(sources: int) -> ImageKernel:
 def image_kernel() -> ImageKernel:
     """Notes where each row's image ends in `out`, or NO_IMAGE. Goes on at state[ROWS]; FULL if it needs more room."""
     signature = types.int64(BYTES_READ, NUMBERS, layout.TABLES_TYPE, TABLE, types.int64, BYTES, NUMBERS, TABLE)
-    return compile_kernel(signature, _kernel(SOURCES))
+    return compile_kernel(signature, _kernel)

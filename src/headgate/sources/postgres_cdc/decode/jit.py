@@ -70,8 +70,13 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     return compiled
 
 
-def compile_kernel(signature: Any, function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel for one signature, or load it if that has been done before."""
+def compile_kernel(signature: Any, build: Callable[[int], Callable[P, R]]) -> Callable[P, R]:
+    """Compile a kernel for one signature, or load it if that has been done before.
+
+    `build` makes the kernel, which must close over the number it is given, and over nothing else but numbers.
+    """
+    function = build(SOURCES)
+    assert SOURCES in [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     compiled: Callable[P, R]
     with global_compiler_lock, _without_vectors():
         try:

@@ -8,7 +8,7 @@ what is there before anything is read, and a kernel that meets nonsense returns 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TypeAlias
 
 from numba import types
@@ -17,7 +17,7 @@ from headgate.sources.postgres_cdc.decode import json_form, layout, msgpack_form
 from headgate.sources.postgres_cdc.decode.changes import add_change_in, add_message, add_truncate
 from headgate.sources.postgres_cdc.decode.clock import EARLIEST_US, LATEST_US
 from headgate.sources.postgres_cdc.decode.events import Form, events_in
-from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, NUMBERS, SOURCES, compile_kernel, inlined, part
+from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, NUMBERS, compile_kernel, inlined, part
 from headgate.sources.postgres_cdc.decode.layout import JSON, Batch, Bytes, State, Tables
 from headgate.sources.postgres_cdc.decode.text import be32, be64, is_utf8, le32
 
@@ -135,4 +135,4 @@ def _kernel(form: int, sources: int) -> Walk:
 def walk_kernel(form: int) -> Walk:
     """The kernel for a format. It goes on at state[AT] and returns why it stopped; `layout` lists the reasons."""
     signature = types.int64(BYTES_READ, NUMBERS, layout.TABLES_TYPE, layout.BATCH_TYPE)
-    return compile_kernel(signature, _kernel(form, SOURCES))
+    return compile_kernel(signature, partial(_kernel, form))
