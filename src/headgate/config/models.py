@@ -217,7 +217,7 @@ class PostgresCdcSourceSection(Section):
     subject: str = Field(
         "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
     )
-    max_rows_per_batch: int = Field(100_000, ge=1, description="The most changes one batch may take.")
+    max_rows_per_batch: int = Field(250_000, ge=1, description="The most changes one batch may take.")
     max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most WAL bytes one batch may take.")
     max_spool_bytes: Size = Field(1 << 30, gt=0, description="When so much waits for delivery, the rest stays in WAL.")
     failover: bool = Field(False, description="Make the slot survive a failover (PostgreSQL 17 and newer).")
@@ -239,7 +239,7 @@ class NatsDestinationSection(Section):
     max_age: Duration = Field(0.0, description="Drop messages older than this; 0 keeps them.")
     max_bytes: Size = Field(0, description="The most the stream may hold; 0 means no limit.")
     duplicate_window: Duration = Field(120.0, description="How long the server remembers message ids.")
-    window: int = Field(1000, ge=1, le=1_000_000, description="Messages sent and not yet acknowledged, at most.")
+    window: int = Field(4000, ge=1, le=1_000_000, description="Messages sent and not yet acknowledged, at most.")
     ack_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
     exclusive: bool | None = Field(
         None,

@@ -19,6 +19,7 @@ from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
+from headgate.pipeline.cdc import compile_decoders
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
 from headgate.pipeline.supervisor import Supervisor
@@ -90,6 +91,7 @@ class Service:
         self._progress("starting PostgreSQL and NATS")
         self._stack, self.endpoints = open_stack(config)
         self._prepare(self.endpoints)
+        compile_decoders(config)
         self._progress("starting Spark")
         self._spark = self._open_spark()
         specs = assemble(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headgate.config import Config
 from headgate.config.models import PostgresCdcSourceSection
 from headgate.pipeline.slot_monitor import SlotMonitor
-from headgate.pipeline.spec import SourceSpec
+from headgate.pipeline.spec import Shortcut, SourceSpec
 from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.sources.postgres_cdc.options import CdcOptions
+from headgate.sources.postgres_cdc.ranges import deliver_located
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 
-__all__ = ["cdc_source"]
+__all__ = ["cdc_source", "compile_decoders"]
 
 
 def cdc_source(name: str, section: PostgresCdcSourceSection, url: str, spool: Path) -> SourceSpec:
@@ -32,6 +39,7 @@ def cdc_source(name: str, section: PostgresCdcSourceSection, url: str, spool: Pa
         "images": str(section.images).lower(),
         "confirm": "pipeline",
     }
+    texts = {key: str(value) for key, value in options.items()}
     control = SpoolControl(spool)
     index = SpoolIndex(spool)
     monitor = SlotMonitor(url, section.slot)
@@ -43,14 +51,31 @@ def cdc_source(name: str, section: PostgresCdcSourceSection, url: str, spool: Pa
     return SourceSpec(
         name=name,
         format="pgcdc",
-        options={key: str(value) for key, value in options.items()},
+        options=texts,
         origin=lambda: _system_id(url, section.slot),
         lag_rows=lag_rows,
         # The reader passes it on to PostgreSQL; until then the slot keeps everything.
         delivered=lambda end: control.confirm(int(end["lsn"])),
         describe=lambda: _describe(control, section) | monitor.look(),
         has_envelope=True,
+        shortcut=Shortcut({"located": "true"}, partial(deliver_located, options=CdcOptions.from_spark(texts))),
     )
+
+
+def compile_decoders(config: Config) -> None:
+    """Compile in the background what the executors will decode with: seconds on a new machine, and nothing later.
+
+    A process of its own, because the compiler would keep this one busy and large. If it fails, so will the first
+    batch, and that one says why.
+    """
+    used = {pipeline.source for pipeline in config.pipelines.values() if pipeline.enabled}
+    for name in used:
+        section = config.sources[name]
+        if isinstance(section, PostgresCdcSourceSection):
+            command = [sys.executable, "-m", "headgate.sources.postgres_cdc.decode", section.format]
+            command += ["images"] if section.images else []
+            run = partial(subprocess.run, command, capture_output=True, check=False)
+            threading.Thread(target=run, name=f"compile {name}", daemon=True).start()
 
 
 def _system_id(url: str, slot: str) -> str:

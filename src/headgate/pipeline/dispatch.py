@@ -34,6 +34,9 @@ _ARROW_SCHEMA = pa.schema(
 )
 
 
+MakeRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """One batch at all its destinations."""
@@ -43,21 +46,19 @@ class BatchResult:
     duplicates: int
 
 
-def send_frame(delivery: DataFrame, destinations: Sequence[Destination]) -> DataFrame:
-    """The delivery columns, sent: evaluating the result sends the rows."""
+def send_frame(delivery: DataFrame, destinations: Sequence[Destination], rows: MakeRows | None = None) -> DataFrame:
+    """The delivery columns, sent: evaluating the result sends the rows. `rows` makes those columns, if need be."""
     remote = [d for d in destinations if not isinstance(d, LocalDestination)]
     echo = len(remote) < len(destinations)
-    return delivery.mapInArrow(_task(remote, echo=echo), _RESULT_SCHEMA)
+    return delivery.mapInArrow(_task(remote, rows, echo=echo), _RESULT_SCHEMA)
 
 
-def _task(
-    destinations: Sequence[Destination], *, echo: bool
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, *, echo: bool) -> MakeRows:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         senders: list[Sender] = []
         rows = 0
         with ExitStack() as opened:
-            for batch in batches:
+            for batch in make_rows(batches) if make_rows else batches:
                 if batch.num_rows == 0:
                     continue
                 _refuse_nulls(batch)

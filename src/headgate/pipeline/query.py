@@ -64,15 +64,9 @@ class PipelineQuery:
 
     def _frame(self) -> DataFrame:
         spec = self._spec
-        try:
-            frame = self._spark.readStream.format(spec.source.format).options(**spec.source.options).load()
-        except AnalysisException as error:
-            raise ConfigError(
-                f"the source cannot be opened: {short(error)}",
-                where=f"sources.{spec.source.name}",
-                remedy="try: headgate check",
-            ) from None
-        frame = apply_transforms(frame, spec.transforms, where=spec.where)
+        if spec.shortcut:
+            return send_frame(self._read(spec.shortcut.options), spec.destinations, spec.shortcut.rows)
+        frame = apply_transforms(self._read({}), spec.transforms, where=spec.where)
         delivery = delivery_frame(
             frame,
             topic=spec.topic,
@@ -82,6 +76,17 @@ class PipelineQuery:
             where=spec.where,
         )
         return send_frame(delivery, spec.destinations)
+
+    def _read(self, more_options: dict[str, str]) -> DataFrame:
+        source = self._spec.source
+        try:
+            return self._spark.readStream.format(source.format).options(**source.options, **more_options).load()
+        except AnalysisException as error:
+            raise ConfigError(
+                f"the source cannot be opened: {short(error)}",
+                where=f"sources.{source.name}",
+                remedy="try: headgate check",
+            ) from None
 
     def _deliver(self, sent: DataFrame, batch_id: int) -> None:
         """Called by Spark for every batch. Returning means: this batch is delivered, and the state says so."""

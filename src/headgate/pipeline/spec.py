@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from headgate.config.models import TransformSection
 from headgate.destinations.base import Destination
 
-__all__ = ["PipelineSpec", "SourceSpec"]
+__all__ = ["PipelineSpec", "Shortcut", "SourceSpec"]
 
 Offset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """For rows that nothing looks at on their way: the sender makes them itself, and they never enter the JVM.
+
+    With these options the source's rows only say where the real ones are; `rows` makes delivery columns of them.
+    """
+
+    options: dict[str, str]
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,7 @@ class SourceSpec:
     # What the source says of itself, for the status.
     describe: Callable[[], dict[str, Any]] = dict
     has_envelope: bool = False  # its rows carry their topic and payload
+    shortcut: Shortcut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,12 @@ class PipelineSpec:
     payload_column: str | None = None
     trigger_interval_s: float = 0.0
     until_caught_up: bool = False  # stop when what was there at the start is delivered (Spark's AvailableNow)
+
+    @property
+    def shortcut(self) -> Shortcut | None:
+        """The source's, if this pipeline sends its rows as they are."""
+        untouched = not self.transforms and self.topic is None and self.payload_format == "envelope"
+        return self.source.shortcut if untouched else None
 
     @property
     def where(self) -> str:

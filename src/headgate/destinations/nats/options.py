@@ -39,7 +39,7 @@ class NatsOptions:
     `discard` is `new`: at a limit the stream refuses further messages, the pipeline reports a full stream and the
     source keeps the rows. `old` would drop messages that were already acknowledged, without a word.
 
-    `window` is the number of messages on their way at a time. Two thousand keep a server of the same network busy;
+    `window` is the number of messages on their way at a time. Four thousand keep a server of the same network busy;
     raise it for one that is many milliseconds away. All publishers of a stream share the server's queue for it, which
     holds 100,000 messages (10,000 in old versions); beyond that the server refuses.
 
@@ -60,7 +60,7 @@ class NatsOptions:
     max_msgs: int = -1
     discard: Literal["new", "old"] = "new"
     acks: Literal["each", "batch"] = "each"
-    window: int = 2_000
+    window: int = 4_000
     window_bytes: int = 16 * 1024 * 1024
     ack_timeout_s: float = 30.0
     connect_timeout_s: float = 5.0

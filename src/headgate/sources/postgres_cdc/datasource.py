@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -28,13 +25,14 @@ from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
+from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, located
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.slot import connect, server_lsn
-from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
+from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import format_lsn
 
-__all__ = ["CdcDataSource", "CdcStreamReader", "Range", "spool_buffers"]
+__all__ = ["CdcDataSource", "CdcStreamReader"]
 
 _ENVELOPE = (
     "_topic string, _position string, _op string, _schema string, _table string, _xid bigint, "
@@ -58,6 +56,8 @@ class CdcDataSource(DataSource):
 
     def schema(self) -> str:
         options = CdcOptions.from_spark(self.options)
+        if options.located:
+            return LOCATED_SCHEMA
         if options.table:
             self._typed = describe_table(options)
             return self._typed.ddl
@@ -68,15 +68,6 @@ class CdcDataSource(DataSource):
         if options.table and self._typed is None:  # the user gave the schema
             self._typed = describe_table(options)
         return CdcStreamReader(options, self._typed)
-
-
-@dataclass
-class Range(InputPartition):
-    """Whole transactions: where they lie in the spool, and what is needed to decode them."""
-
-    start_lsn: int
-    system_id: str
-    slices: list[Slice]
 
 
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -190,22 +181,13 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Reading, on an executor ------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Only executors decode; Spark's search for sources imports this module in every process.
-        from headgate.sources.postgres_cdc.decode import RangeDecoder
-
         assert isinstance(partition, Range)
-        directory = self._options.spool_dir
-        types = read_types(directory)
-        decoder = RangeDecoder(
-            system_id=partition.system_id,
-            relations=relations_before(directory, partition.start_lsn),
-            types=types,
-            format="msgpack" if self._typed else self._options.envelope,
-            subject=self._options.subject,
-            images=self._options.images and not self._typed,
-        )
-        batches = decoder.decode(spool_buffers(partition.slices))
-        yield from (self._typed.rows(batch, types) for batch in batches) if self._typed else batches
+        if self._options.located:
+            yield located(partition)
+            return
+        types = read_types(self._options.spool_dir)
+        for batch in partition.decode(self._options, types):
+            yield self._typed.rows(batch, types) if self._typed else batch
 
     def __getstate__(self) -> dict[str, object]:
         # Spark sends the reader to the executors, which need its options alone.
@@ -225,9 +207,3 @@ def _reader_options(options: CdcOptions) -> ReaderOptions:
         failover=options.failover,
         create_publication_for=options.tables,
     )
-
-
-def spool_buffers(slices: list[Slice]) -> Iterator[npt.NDArray[np.uint8]]:
-    """The bytes as they lie on disk: a transaction larger than memory is paged in as it is decoded."""
-    for part in slices:
-        yield np.memmap(part.path, dtype=np.uint8, mode="r", offset=part.offset, shape=(part.length,))

@@ -33,6 +33,7 @@ class CdcOptions:
     images: bool = False  # also the columns _key, _before and _after
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
     table: str = ""  # only this table, in its own columns: see `typed`
+    located: bool = False  # rows say only where changes lie, for whoever decodes them later in the query: see `ranges`
     text_columns: str = ""  # columns of `table`, separated by commas, to read as PostgreSQL's text
 
     @classmethod

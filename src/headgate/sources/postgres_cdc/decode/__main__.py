@@ -1,0 +1,12 @@
+"""`python -m headgate.sources.postgres_cdc.decode msgpack`: compiles the decoder of a format and keeps it on disk."""
+
+from __future__ import annotations
+
+import sys
+from typing import cast
+
+from headgate.sources.postgres_cdc.decode.decoder import compile_ahead
+from headgate.sources.postgres_cdc.decode.reference import Format
+
+if __name__ == "__main__":
+    compile_ahead(cast(Format, sys.argv[1]), images="images" in sys.argv[2:])

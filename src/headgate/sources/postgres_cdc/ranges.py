@@ -1,0 +1,80 @@
+"""A range of the spool: what a task of a batch is given, and how it becomes rows."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from headgate.model import record
+from headgate.sources.postgres_cdc.catalog import read_types
+from headgate.sources.postgres_cdc.options import CdcOptions
+from headgate.sources.postgres_cdc.spool import Slice, relations_before
+
+if TYPE_CHECKING:
+    from headgate.wire.pgtypes import TypeCatalog
+
+__all__ = ["LOCATED_SCHEMA", "Range", "deliver_located", "located", "spool_buffers"]
+
+_RANGE = "_range"
+LOCATED_SCHEMA = f"{_RANGE} binary"
+_LOCATED_ARROW = pa.schema([(_RANGE, pa.binary())])
+
+
+@dataclass
+class Range(InputPartition):
+    """Whole transactions: where they lie in the spool, and what is needed to decode them."""
+
+    start_lsn: int
+    system_id: str
+    slices: list[Slice]
+
+    def decode(self, options: CdcOptions, types: TypeCatalog | None = None) -> Iterator[pa.RecordBatch]:
+        """One row per change, in order."""
+        # Only executors decode; Spark's search for sources imports this module in every process.
+        from headgate.sources.postgres_cdc.decode import RangeDecoder
+
+        decoder = RangeDecoder(
+            system_id=self.system_id,
+            relations=relations_before(options.spool_dir, self.start_lsn),
+            types=types or read_types(options.spool_dir),
+            format="msgpack" if options.table else options.envelope,
+            subject=options.subject,
+            images=options.images and not options.table,
+        )
+        yield from decoder.decode(spool_buffers(self.slices))
+
+
+def spool_buffers(slices: list[Slice]) -> Iterator[npt.NDArray[np.uint8]]:
+    """The bytes as they lie on disk: a transaction larger than memory is paged in as it is decoded."""
+    for part in slices:
+        yield np.memmap(part.path, dtype=np.uint8, mode="r", offset=part.offset, shape=(part.length,))
+
+
+def located(partition: Range) -> pa.RecordBatch:
+    """The range itself as a row, for a later step of the same query to decode."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(partition)], pa.binary())], schema=_LOCATED_ARROW)
+
+
+def deliver_located(batches: Iterator[pa.RecordBatch], options: CdcOptions) -> Iterator[pa.RecordBatch]:
+    """What `located` made -> topic, message id and payload of every change.
+
+    The rows come from this query's own source, which is why unpickling them is safe.
+    """
+    for batch in batches:
+        for row in batch.column(_RANGE):
+            partition: Range = pickle.loads(row.as_py())  # noqa: S301
+            origin = pa.scalar(partition.system_id)
+            for rows in partition.decode(options):
+                ids = pc.binary_join_element_wise(origin, rows.column(record.POSITION), "-")
+                yield pa.RecordBatch.from_arrays(
+                    [rows.column(record.TOPIC), ids, rows.column(record.PAYLOAD)],
+                    names=list(record.DELIVERY_COLUMNS),
+                )
