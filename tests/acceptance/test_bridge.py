@@ -263,7 +263,8 @@ def test_ddl_in_the_middle_of_traffic(bridge: Bridge, admin: psycopg.Connection[
     for step in steps:
         admin.execute(step.encode())
     bridge.once("--json")
-    events = [json.loads(message.data) for message in bridge.messages(7)]
+    stream = [json.loads(message.data) for message in bridge.messages(13)]
+    events = [event for event in stream if event["operation"] != "SCHEMA"]
     assert [event["data"] for event in events] == [
         {"id": 1, "note": "a", "amount": "1"},
         {"id": 2, "note": "b", "amount": "2", "added": 8},
@@ -273,6 +274,18 @@ def test_ddl_in_the_middle_of_traffic(bridge: Bridge, admin: psycopg.Connection[
         {"id": 1, "kind": "happy"},
         {"id": 6, "amount": "6", "added": "twelve"},
     ]
+    described = {event["schema_version"]: event["data"] for event in stream if event["operation"] == "SCHEMA"}
+    for event in events:
+        columns = [column["name"] for column in described[event["schema_version"]]["columns"]]
+        assert columns == list(event["data"])
+    assert [column["type"] for column in described[events[3]["schema_version"]]["columns"]] == [
+        "bigint", "text", "numeric", "text",
+    ]  # fmt: skip
+    assert described[events[5]["schema_version"]]["table"] == extra
+    # Each stands right before the first row of its shape.
+    for number, event in enumerate(stream):
+        if event["operation"] == "SCHEMA":
+            assert stream[number + 1]["schema_version"] == event["schema_version"]
 
 
 def test_a_transaction_of_500_000_rows_needs_no_memory_for_them(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:

@@ -8,7 +8,8 @@
 Every event is checked against the ones before it: a `FoldError` says which rule the stream breaks, and where.
 
 - No message id comes twice; positions rise; a message id is its position.
-- A transaction's ordinals are 0, 1, 2 ...; all its events have its commit time and xid.
+- A transaction's ordinals are 0, 1, 2 ... up to its number of events; all of those have its commit time and xid.
+- A table's rows get another shape only after a SCHEMA event has described it.
 - An INSERT (or a snapshot's READ) finds no row with its key, an UPDATE or DELETE finds one.
 """
 
@@ -29,8 +30,8 @@ TableName: TypeAlias = tuple[str, str]
 Key: TypeAlias = tuple[Any, ...]
 
 _FIELDS = (
-    "schema", "table", "operation", "relation_id", "subject", "commit_lsn", "commit_time", "xid", "lsn", "ordinal",
-    "msg_id", "data",
+    "schema", "table", "operation", "relation_id", "schema_version", "subject", "commit_lsn", "commit_time", "xid",
+    "event_count", "lsn", "ordinal", "msg_id", "data",
 )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ class Fold:
         self.operations: Counter[str] = Counter()
         self.transactions = 0
         self._order = _Order()
+        self._shapes: dict[TableName, set[str]] = {}
 
     @property
     def position(self) -> Position | None:
@@ -165,17 +167,29 @@ class Fold:
         """Take the next event of the stream."""
         try:
             _check_shape(event)
-            if self._order.advance(event):
-                self.transactions += 1
-            self._apply(event)
+            if event["operation"] == "SCHEMA":
+                self._learn(event)
+            else:
+                if self._order.advance(event):
+                    self.transactions += 1
+                self._apply(event)
         except FoldError as error:
             raise FoldError(f"{_where(event)}: {error}") from None
         self.operations[event["operation"]] += 1
+
+    def _learn(self, event: Event) -> None:
+        self._order.announce(event)
+        if event["data"]["version"] != event["schema_version"]:
+            raise FoldError("a description of another version")
+        self._shapes.setdefault((event["schema"], event["table"]), set()).add(event["schema_version"])
 
     def _apply(self, event: Event) -> None:
         operation, data = event["operation"], event["data"]
         if operation == "MESSAGE":
             return
+        known = self._shapes.setdefault((event["schema"], event["table"]), {event["schema_version"]})
+        if event["schema_version"] not in known:
+            raise FoldError("a shape that nothing has described")
         rows = self.tables.get((event["schema"], event["table"]))
         if rows is None:
             raise FoldError("the table is not published")
@@ -199,16 +213,17 @@ class _Order:
         self.last: Position | None = None
         self._system: str | None = None
         self._seen: set[str] = set()
-        self._transaction: tuple[Any, Any] = (None, None)
+        self._transaction: tuple[Any, Any, Any] = (None, None, None)
 
     def advance(self, event: Event) -> bool:
         """Step on to the event; true if it is the first of its transaction."""
         position = self._identified(event)
         last, self.last = self.last, position
-        about = (event["xid"], event["commit_time"])
+        about = (event["xid"], event["commit_time"], event["event_count"])
         if last is not None and position <= last:
             raise FoldError(f"it comes after position {last}")
         if last is None or position.major != last.major:
+            self._end(last)
             self._transaction = about
             if position.ordinal != 0:
                 raise FoldError(f"the transaction's events before ordinal {position.ordinal} are missing")
@@ -216,8 +231,24 @@ class _Order:
         if position.ordinal != last.ordinal + 1:
             raise FoldError(f"events between ordinals {last.ordinal} and {position.ordinal} are missing")
         if about != self._transaction:
-            raise FoldError("xid or commit time differ from those of the same transaction before")
+            raise FoldError("xid, commit time or number of events differ from the same transaction's before")
         return False
+
+    def announce(self, event: Event) -> None:
+        """A description comes between two transactions, and belongs to the second."""
+        commit_lsn = parse_lsn(event["commit_lsn"])
+        if event["ordinal"] is not None or f"-{commit_lsn:016X}-/" not in event["msg_id"]:
+            raise FoldError("a description with the identity of a row")
+        if event["msg_id"] in self._seen:
+            raise FoldError("its message id came before: a duplicate")
+        self._seen.add(event["msg_id"])
+        if self.last is not None and commit_lsn <= self.last.major:
+            raise FoldError("a description after rows of its transaction")
+        self._end(self.last)
+
+    def _end(self, last: Position | None) -> None:
+        if last is not None and last.ordinal != self._transaction[2] - 1:
+            raise FoldError(f"the transaction before ends at ordinal {last.ordinal} of {self._transaction[2]} events")
 
     def _identified(self, event: Event) -> Position:
         position = Position(parse_lsn(event["commit_lsn"]), event["ordinal"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headgate.model import ProtocolError
 from headgate.sources.postgres_cdc.decode import RangeDecoder, record_schema
+from headgate.sources.postgres_cdc.frames import COUNT_AT, count_bytes, events_in
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,
     DebeziumEncoder,
@@ -44,8 +45,18 @@ IMAGES = ("_key", "_before", "_after")
 
 
 def framed(payloads: Iterable[bytes]) -> bytes:
-    """Messages as they lie in the spool."""
-    return b"".join(struct.pack("<I", len(payload)) + payload for payload in payloads)
+    """Messages as they lie in the spool: PostgreSQL's, with the number of its events behind a Begin."""
+    frames = [bytearray(payload) for payload in payloads]
+    begin: bytearray | None = None
+    count = 0
+    for frame in frames:
+        if frame[:1] == b"B" and len(frame) == COUNT_AT:
+            begin, count = frame, 0
+        elif begin is not None and frame:
+            count += events_in(frame) if len(frame) > 5 or frame[:1] != b"T" else 0
+        if begin is not None:
+            begin[COUNT_AT:] = count_bytes(count & 0xFFFFFFFF)
+    return b"".join(struct.pack("<I", len(frame)) + frame for frame in frames)
 
 
 def spooled(messages: Iterable[Message]) -> bytes:
@@ -68,37 +79,43 @@ def unframed(buffer: bytes) -> list[bytes]:
 def transactions(buffer: bytes, assembler: Assembler) -> Iterator[Transaction]:
     """The reference's transactions. The spool has no Commit, and no LSN of a row but that of a logical message."""
     begun: Begin | None = None
+    count = 0
     decoder = Decoder(1)
     for payload in unframed(buffer):
         if payload[:1] not in b"BRYOIUDTM":
             raise ProtocolError("misplaced")
+        if payload[:1] == b"B":
+            if len(payload) != COUNT_AT + 4:
+                raise ProtocolError("malformed")
+            (next_count,) = struct.unpack_from("!I", payload, COUNT_AT)
+            payload = payload[:COUNT_AT]
         message = decoder.decode(payload)
         if isinstance(message, Begin):
-            yield from _committed(begun, assembler)
+            yield from _committed(begun, assembler, count)
             iso_time(message.commit_time)
-            begun = message
+            begun, count = message, next_count
             assembler.feed(message, 0)
         elif begun is None:
             raise ProtocolError("outside")
         elif isinstance(message, LogicalMessage) and not message.transactional and begun.xid == 0:
             # It comes in a Begin of its own, which the reference does not know.
-            if next(_committed(begun, assembler)).changes:
+            if next(_committed(begun, assembler, count)).changes:
                 raise ProtocolError("not alone")
             begun = None
             alone = assembler.feed(message, message.lsn)
             assert alone is not None
-            yield alone
+            yield replace(alone, count=count)
         else:
             lsn = message.lsn if isinstance(message, LogicalMessage) else begun.final_lsn
             assembler.feed(message, lsn)
-    yield from _committed(begun, assembler)
+    yield from _committed(begun, assembler, count)
 
 
-def _committed(begun: Begin | None, assembler: Assembler) -> Iterator[Transaction]:
+def _committed(begun: Begin | None, assembler: Assembler, count: int) -> Iterator[Transaction]:
     if begun is not None:
         end = assembler.feed(Commit(begun.final_lsn, begun.final_lsn, begun.commit_time), 0)
         assert end is not None
-        yield replace(end, commit_time=end.commit_time or None, xid=end.xid or None)
+        yield replace(end, commit_time=end.commit_time or None, xid=end.xid or None, count=count)
 
 
 def reference_rows(

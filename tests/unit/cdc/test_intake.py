@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.frames import COUNT_AT
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.spool import SpoolIndex, SpoolWriter
 from headgate.wire.pgoutput import (
@@ -66,8 +67,12 @@ def _split(data: bytes) -> list[Message]:
     decoder = Decoder()
     while data:
         (length,) = struct.unpack_from("<I", data)
-        messages.append(decoder.decode(data[4 : 4 + length]))
-        data = data[4 + length :]
+        message, data = data[4 : 4 + length], data[4 + length :]
+        if message[:1] == b"B":
+            (count,) = struct.unpack_from("!I", message, COUNT_AT)
+            message = message[:COUNT_AT]
+        messages.append(decoder.decode(message))
+    assert count == sum(isinstance(message, Insert | LogicalMessage) for message in messages)
     return messages
 
 

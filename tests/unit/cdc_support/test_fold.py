@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -22,10 +23,12 @@ def event(lsn: int, ordinal: int, operation: str, data: dict[str, Any], **fields
         "table": "keyed",
         "operation": operation,
         "relation_id": 1,
+        "schema_version": "1",
         "subject": "cdc.s.keyed.x",
         "commit_lsn": format_lsn(lsn),
         "commit_time": "2025-01-01T00:00:00.000000Z",
         "xid": lsn,
+        "event_count": None,
         "lsn": format_lsn(lsn - 1),
         "ordinal": ordinal,
         "msg_id": f"7-{position}",
@@ -34,10 +37,30 @@ def event(lsn: int, ordinal: int, operation: str, data: dict[str, Any], **fields
     return {**made, **fields}
 
 
+def fold_of(events: Iterable[dict[str, Any]]) -> Fold:
+    """The fold of events whose transactions are as long as they are here, unless they say otherwise."""
+    events = list(events)
+    sizes: dict[str, int] = {}
+    for event in events:
+        sizes[event["commit_lsn"]] = max(sizes.get(event["commit_lsn"], 0), (event["ordinal"] or 0) + 1)
+    counted = ({**event, "event_count": event["event_count"] or sizes[event["commit_lsn"]]} for event in events)
+    return Fold(KEYS).feed_all(counted)
+
+
 def keyed(*events: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    rows = Fold(KEYS).feed_all(events).tables[KEYED]
+    rows = fold_of(events).tables[KEYED]
     assert isinstance(rows, KeyedRows)
     return rows.rows
+
+
+def described(lsn: int) -> dict[str, Any]:
+    """A SCHEMA event of the keyed table's second version."""
+    made = event(lsn, 0, "SCHEMA", {"version": "2"}, schema_version="2")
+    return {**made, "ordinal": None, "msg_id": f"7-{lsn:016X}-/0000000"}
+
+
+def test_another_shape_after_its_description() -> None:
+    assert keyed(INSERT, described(20), event(20, 0, "UPDATE", ROW, schema_version="2")) == {(1,): ROW}
 
 
 ROW = {"id": 1, "a": "x", "big": "y" * 9000}
@@ -59,7 +82,7 @@ def test_a_deleted_key_can_be_inserted_again() -> None:
 
 def test_truncate_empties_only_its_own_table() -> None:
     other = event(20, 0, "INSERT", {"v": 1}, table="full")
-    fold = Fold(KEYS).feed_all([INSERT, other, event(30, 0, "TRUNCATE", {"cascade": True, "restart_identity": False})])
+    fold = fold_of([INSERT, other, event(30, 0, "TRUNCATE", {"cascade": True, "restart_identity": False})])
     assert (len(fold.tables[KEYED]), len(fold.tables[FULL])) == (0, 1)
     assert (fold.transactions, fold.position) == (3, Position(30, 0))
 
@@ -69,7 +92,7 @@ def test_rows_without_a_key_are_counted_and_told_apart_exactly() -> None:
     inserts = [event(10, number, "INSERT", row, table="full") for number, row in enumerate(rows)]
     update = event(20, 0, "UPDATE", {"v": 5}, old={"v": float("nan"), "big": "y"}, table="full")
     delete = event(20, 1, "DELETE", {"v": 1, "big": "y"}, table="full")
-    bag = Fold(KEYS).feed_all([*inserts, update, delete]).tables[FULL]
+    bag = fold_of([*inserts, update, delete]).tables[FULL]
     assert isinstance(bag, RowBag)
     left = [row["v"] for text, row in bag.rows.items() for _ in range(bag.counts[text])]
     assert sorted(map(repr, left)) == ["-0.0", "1", "1.0", "5", "True"]
@@ -78,7 +101,7 @@ def test_rows_without_a_key_are_counted_and_told_apart_exactly() -> None:
 
 def test_messages_and_snapshot_rows_are_part_of_the_stream() -> None:
     message = event(5, 0, "MESSAGE", {"prefix": "p"}, schema=None, table=None, xid=None, commit_time=None)
-    fold = Fold(KEYS).feed_all([message, event(10, 0, "READ", ROW)])
+    fold = fold_of([message, event(10, 0, "READ", ROW)])
     assert (len(fold.tables[KEYED]), fold.operations) == (1, {"MESSAGE": 1, "READ": 1})
 
 
@@ -90,7 +113,7 @@ def test_messages_and_snapshot_rows_are_part_of_the_stream() -> None:
         ([event(20, 0, "INSERT", ROW), event(10, 0, "INSERT", {"id": 2})], "comes after position"),
         ([event(10, 1, "INSERT", ROW)], "before ordinal 1 are missing"),
         ([INSERT, event(10, 2, "UPDATE", ROW)], "between ordinals 0 and 2 are missing"),
-        ([INSERT, event(10, 1, "UPDATE", ROW, xid=99)], "xid or commit time"),
+        ([INSERT, event(10, 1, "UPDATE", ROW, xid=99)], "xid, commit time or number"),
         ([event(10, 0, "INSERT", ROW, msg_id="7-000000000000000A-00000001")], "not that of position"),
         ([INSERT, event(20, 0, "UPDATE", ROW, msg_id=f"8-{Position(20)}")], "not that of position"),
         ([INSERT, event(20, 0, "INSERT", ROW)], "row (1,) already"),
@@ -104,10 +127,14 @@ def test_messages_and_snapshot_rows_are_part_of_the_stream() -> None:
         ([event(10, 0, "UPSERT", ROW)], "no such operation"),
         ([event(10, 0, "INSERT", ROW, old={"id": 1})], "the fields are"),
         ([event(10, 0, "INSERT", ROW, extra=1)], "the fields are"),
+        ([event(10, 0, "INSERT", ROW, event_count=2), event(20, 0, "UPDATE", ROW)], "ends at ordinal 0 of 2 events"),
+        ([INSERT, event(20, 0, "UPDATE", ROW, schema_version="2")], "nothing has described"),
+        ([event(20, 0, "INSERT", ROW), described(20)], "after rows of its transaction"),
+        ([described(30), described(30)], "duplicate"),
     ],
 )
 def test_what_cannot_have_happened_is_refused(events: list[dict[str, Any]], complaint: str) -> None:
     with pytest.raises(FoldError) as caught:
-        Fold(KEYS).feed_all(events)
+        fold_of(events)
     assert complaint in str(caught.value)
     assert f"{events[-1]['commit_lsn']} #{events[-1]['ordinal']}" in str(caught.value)

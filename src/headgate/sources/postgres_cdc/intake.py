@@ -6,9 +6,12 @@ It looks at a message's kind and ids only; decoding the rows is Spark's work, la
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.frames import COUNT_AT, SchemaFrame, begin_frame, count_bytes, events_in
+from headgate.sources.postgres_cdc.schemas import DDL_PREFIX, SchemaBook
 from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction
 from headgate.sources.postgres_cdc.streamed import StreamedTransactions
 from headgate.wire.pgoutput import Decoder, Relation
@@ -19,10 +22,11 @@ _LENGTH = struct.Struct("<I")
 _XID = struct.Struct("!I")
 _TWO_XIDS = struct.Struct("!II")
 _BEGIN = struct.Struct("!cQqI")  # kind, commit LSN, time, xid
+_MESSAGE_HEAD = 10  # kind, flags, LSN; then the prefix
 _COMMIT = struct.Struct("!cBQQq")  # kind, flags, commit LSN, end LSN, time
 _STREAM_COMMIT = struct.Struct("!cIBQQq")  # kind, xid, flags, commit LSN, end LSN, time
 
-_CHANGES = frozenset(b"IUDTM")
+_INSERT = ord("I")
 _RELATION = ord("R")
 _MESSAGE = ord("M")
 _FIRST_CUSTOM_TYPE = 16384  # PostgreSQL gives lower oids to what is built in
@@ -31,14 +35,16 @@ _FIRST_CUSTOM_TYPE = 16384  # PostgreSQL gives lower oids to what is built in
 class Intake:
     """Takes pgoutput messages in the order of the stream."""
 
-    def __init__(self, spool: SpoolWriter, learn_types: Callable[[], None]) -> None:
+    def __init__(self, spool: SpoolWriter, learn_types: Callable[[], None], schemas: SchemaBook | None = None) -> None:
         self._spool = spool
+        self._schemas = schemas
         self._learn_types = learn_types
         self._known_types: set[int] = set()
         self._streamed = StreamedTransactions(spool.directory)
         self._body: bytearray | None = None  # the transaction being received, if one is
         self._changes = 0
         self._relations: list[bytes] = []
+        self._ddl = False  # the transaction says that it changes tables
         self._stream_xid: int | None = None  # inside a block of a streamed transaction
         self.transactions_total = 0
         self.changes_total = 0
@@ -66,10 +72,13 @@ class Intake:
         assert body is not None
         body += _LENGTH.pack(len(message))
         body += message
-        if kind in _CHANGES:
+        if kind == _INSERT:
             self._changes += 1
         elif kind == _RELATION:
             self._relations.append(bytes(message))
+        else:
+            self._changes += events_in(message)
+            self._ddl = self._ddl or _is_ddl(message)
 
     def _control(self, kind: int, message: memoryview | bytes, lsn: int) -> None:
         match chr(kind):
@@ -96,11 +105,14 @@ class Intake:
                 raise ProtocolError(f"an unknown message {chr(kind)!r}", where="pgoutput")
 
     def _begin(self, message: memoryview | bytes) -> None:
-        _, _, _, self._xid = _BEGIN.unpack_from(message)
-        self._body = bytearray()
+        _, commit_lsn, time_us, self._xid = _BEGIN.unpack_from(message)
+        self._open(begin_frame(commit_lsn, time_us, self._xid, 0))
+
+    def _open(self, begin: bytes) -> None:
+        self._body = bytearray(_LENGTH.pack(len(begin)) + begin)
         self._changes = 0
         self._relations = []
-        self._add(ord("B"), message)
+        self._ddl = False
 
     def _commit(self, commit_lsn: int, end_lsn: int, time_us: int) -> None:
         if self._body is None:
@@ -109,22 +121,37 @@ class Intake:
 
     def _finish(self, transaction: Transaction, chunks: list[bytearray]) -> None:
         """Relations are on disk before the transaction becomes visible; an empty transaction is no news."""
-        self._describe(self._relations, transaction.end_lsn)
+        head = self._describe(self._relations, transaction, ddl=self._ddl)
         if transaction.changes:
-            self._spool.append(transaction, chunks)
-            self.transactions_total += 1
-            self.changes_total += transaction.changes
+            count = len(_LENGTH.pack(0)) + COUNT_AT
+            chunks[0][count : count + 4] = count_bytes(transaction.changes)
+            self._append(transaction, [head, *chunks])
         self._body = None
 
-    def _describe(self, relations: list[bytes], end_lsn: int) -> None:
-        for message in relations:
-            self._spool.add_relation(end_lsn, message)
-            relation = Decoder().decode(message)
-            assert isinstance(relation, Relation)
-            custom = {column.type_id for column in relation.columns if column.type_id >= _FIRST_CUSTOM_TYPE}
-            if not custom <= self._known_types:
-                self._known_types |= custom
-                self._learn_types()
+    def _append(self, transaction: Transaction, chunks: Iterable[bytes | bytearray]) -> None:
+        self._spool.append(transaction, chunks)
+        self.transactions_total += 1
+        self.changes_total += transaction.changes
+
+    def _describe(self, messages: list[bytes], transaction: Transaction, *, ddl: bool) -> bytes:
+        """Learn what the transaction shows of tables; returns what must be said of them before it."""
+        relations = [self._learn(message, transaction.end_lsn) for message in messages]
+        if self._schemas is None or not transaction.changes or not (relations or ddl):
+            return b""
+        described = self._schemas.announce(transaction.commit_lsn, relations, ddl=ddl)
+        place = (transaction.commit_lsn, transaction.commit_time_us, transaction.xid)
+        frames = [SchemaFrame(*place, number, each).encode() for number, each in enumerate(described)]
+        return b"".join(_LENGTH.pack(len(frame)) + frame for frame in frames)
+
+    def _learn(self, message: bytes, end_lsn: int) -> Relation:
+        self._spool.add_relation(end_lsn, message)
+        relation = Decoder().decode(message)
+        assert isinstance(relation, Relation)
+        custom = {column.type_id for column in relation.columns if column.type_id >= _FIRST_CUSTOM_TYPE}
+        if not custom <= self._known_types:
+            self._known_types |= custom
+            self._learn_types()
+        return relation
 
     def _add_streamed(self, message: memoryview | bytes) -> None:
         """Inside a streamed block every message carries its subtransaction behind its kind; the spool wants it off."""
@@ -134,24 +161,25 @@ class Intake:
 
     def _commit_streamed(self, message: memoryview | bytes) -> None:
         _, xid, _, commit_lsn, end_lsn, time_us = _STREAM_COMMIT.unpack_from(message)
-        begin = _BEGIN.pack(b"B", commit_lsn, time_us, xid)
-        changes, relations = self._count(xid)
-        self._describe(relations, end_lsn)
+        changes, relations, ddl = self._count(xid)
+        transaction = Transaction(end_lsn, commit_lsn, time_us, xid, changes)
+        head = self._describe(relations, transaction, ddl=ddl)
         if changes:
-            self._spool.append(Transaction(end_lsn, commit_lsn, time_us, xid, changes), self._framed(xid, begin))
-            self.transactions_total += 1
-            self.changes_total += changes
+            begin = begin_frame(commit_lsn, time_us, xid, changes)
+            self._append(transaction, chain([head], self._framed(xid, begin)))
         self._streamed.discard(xid)
 
-    def _count(self, xid: int) -> tuple[int, list[bytes]]:
-        changes = 0
+    def _count(self, xid: int) -> tuple[int, list[bytes], bool]:
+        """Events, Relation messages, and whether tables are changed."""
+        changes, ddl = 0, False
         relations: list[bytes] = []
         for message in self._streamed.messages(xid):
-            if message[0] in _CHANGES:
-                changes += 1
-            elif message[0] == _RELATION:
+            if message[0] == _RELATION:
                 relations.append(message)
-        return changes, relations
+            else:
+                changes += events_in(message)
+                ddl = ddl or _is_ddl(message)
+        return changes, relations, ddl
 
     def _framed(self, xid: int, begin: bytes) -> Iterator[bytes]:
         yield _LENGTH.pack(len(begin)) + begin
@@ -171,11 +199,9 @@ class Intake:
         so it ends one further, and counts as committed one before: no record begins at either.
         """
         self._xid = 0
-        self._relations = []
-        self._changes = 0
-        self._body = bytearray()
-        self._add(ord("B"), _BEGIN.pack(b"B", lsn - 1, 0, 0))
+        self._open(begin_frame(lsn - 1, 0, 0, 0))
         self._add(_MESSAGE, message)
+        assert self._body is not None
         self._finish(Transaction(lsn + 1, lsn - 1, 0, 0, 1), [self._body])
 
     def reset(self) -> None:
@@ -183,3 +209,9 @@ class Intake:
         self._body = None
         self._stream_xid = None
         self._streamed.discard_all()
+
+
+def _is_ddl(message: memoryview | bytes) -> bool:
+    """Whether it is the note of the event trigger that reports DDL."""
+    prefix = DDL_PREFIX.encode() + b"\0"
+    return message[0] == _MESSAGE and bytes(message[_MESSAGE_HEAD : _MESSAGE_HEAD + len(prefix)]) == prefix

@@ -27,10 +27,13 @@ from headgate.model import HeadgateError, OccupiedError, Retry
 from headgate.model.failpoints import failpoint
 from headgate.sources.postgres_cdc.catalog import load_types, write_types
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
+from headgate.sources.postgres_cdc.describe import Description, describe_relation, describe_tables
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
+from headgate.sources.postgres_cdc.schemas import SchemaBook
 from headgate.sources.postgres_cdc.slot import connect, ensure_publications, ensure_slot
 from headgate.sources.postgres_cdc.spool import SpoolWriter
+from headgate.wire.pgoutput import Relation
 
 __all__ = ["Reader", "ReaderOptions", "main"]
 
@@ -104,6 +107,8 @@ class Reader:
             ensure_publications(catalog, options.publications, options.create_publication_for)
             slot = ensure_slot(catalog, options.slot, failover=options.failover)
             write_types(self._directory, load_types(catalog))
+        schemas = SchemaBook(self._directory, self._describe, self._describe_all)
+        schemas.open()
         link = ReplicationConnection(options.url, options.slot)
         try:
             server = link.identify()
@@ -122,7 +127,7 @@ class Reader:
             self._control.advance(slot.confirmed_lsn)
             self._tell(status="streaming", error=None)
             try:
-                self._pump(link, Intake(spool, self._learn_types))
+                self._pump(link, Intake(spool, self._learn_types, schemas))
             finally:
                 spool.close()
         finally:
@@ -133,6 +138,14 @@ class Reader:
         """A relation uses a type that was not there when we connected."""
         with connect(self._options.url) as catalog:
             write_types(self._directory, load_types(catalog))
+
+    def _describe(self, relation: Relation) -> Description:
+        with connect(self._options.url) as catalog:
+            return describe_relation(catalog, self._options.publications, relation)
+
+    def _describe_all(self) -> list[Description]:
+        with connect(self._options.url) as catalog:
+            return describe_tables(catalog, self._options.publications)
 
     def _pump(self, link: ReplicationConnection, intake: Intake) -> None:
         while not self.stopping:

@@ -128,6 +128,7 @@ class TypedTable:
     def rows(self, batch: pa.RecordBatch, types: TypeCatalog) -> pa.RecordBatch:
         """The changes of this table among those of a batch whose payload is MessagePack."""
         is_ours = pc.and_(pc.equal(batch[SCHEMA], self.schema), pc.equal(batch[TABLE], self.name))
+        is_ours = pc.and_(is_ours, pc.not_equal(batch[OP], "schema"))
         batch = batch.filter(is_ours)
         rows = _Rows([], [], [], [])
         for index, (op, payload) in enumerate(zip(batch[OP].to_pylist(), batch[PAYLOAD].to_pylist(), strict=True)):

@@ -8,22 +8,25 @@ every replay, from a snapshot and from the stream, and from every implementation
 
 **Fields**, always these, always in this order:
 
-    schema, table, operation, relation_id, subject     the same for one kind of change on one table
-    commit_lsn, commit_time, xid                       the same for one transaction
+    schema, table, operation, relation_id, schema_version, subject
+                                                       the same for one kind of change on one table
+    commit_lsn, commit_time, xid, event_count          the same for one transaction
     lsn, ordinal, msg_id                               the event's own
     data                                               a map
     old                                                a map; only for an UPDATE whose old key or row was sent
 
-- `schema`, `table`, `relation_id` are nil for a MESSAGE; `commit_time`, `xid` are nil where there is none.
+- `schema`, `table`, `relation_id`, `schema_version` are nil for a MESSAGE; `commit_time`, `xid` are nil where there is
+  none. `schema_version` is 16 hexadecimal digits, see `version`.
+- `event_count` is the number of events in the transaction. The one whose `ordinal` is one less is the last.
 - `lsn`, `commit_lsn` are text as PostgreSQL prints it (`16/B374D848`); `commit_time` is ISO 8601 with six decimals
-  and `Z`; `relation_id`, `xid`, `ordinal` are integers.
+  and `Z`; `relation_id`, `xid`, `event_count`, `ordinal` are integers.
 - `msg_id` is `{system_id}-{commit_lsn}-{ordinal}`, the latter two as 16 and 8 upper-case hexadecimal digits (more
   digits for an ordinal that needs them): the text form of `headgate.model.Position`.
 - `data` of a TRUNCATE is `cascade`, `restart_identity` (booleans); of a MESSAGE `prefix` (text), `content` (bytes),
   `transactional` (boolean). Otherwise `data` and `old` hold the columns in the table's order, each under its name;
   a column that was not sent is left out. An old key holds the columns of the replica identity only.
 
-**MessagePack.** The event is a fixmap of 12 entries (0x8C), or 13 with `old` (0x8D). A row's map has as many entries
+**MessagePack.** The event is a fixmap of 14 entries (0x8E), or 15 with `old` (0x8F). A row's map has as many entries
 as columns were sent: header 0x80+n below 16, else 0xDE with 16 bits. Integers, text and bytes take their shortest
 form; a float is always 0xCB with 64 bits (every NaN is 7FF8000000000000). Values follow the codec's rule
 (`headgate.wire.pgtypes.Codec.name`):
@@ -58,11 +61,14 @@ from headgate.wire.envelope.debezium import UNAVAILABLE, DebeziumEncoder
 from headgate.wire.envelope.event import Event, Operation, events, iso_time, message_id
 from headgate.wire.envelope.msgpack import MAX_DEPTH, packb, unpackb
 from headgate.wire.envelope.native import JsonEncoder, MessagePackEncoder
+from headgate.wire.envelope.schema_event import SCHEMA, encode_fields, schema_event
 from headgate.wire.envelope.subject import DEFAULT_SUBJECT, TABLE_SUBJECT, subject_of, subject_token
+from headgate.wire.envelope.version import schema_version
 
 __all__ = [
     "DEFAULT_SUBJECT",
     "MAX_DEPTH",
+    "SCHEMA",
     "TABLE_SUBJECT",
     "UNAVAILABLE",
     "DebeziumEncoder",
@@ -70,10 +76,13 @@ __all__ = [
     "JsonEncoder",
     "MessagePackEncoder",
     "Operation",
+    "encode_fields",
     "events",
     "iso_time",
     "message_id",
     "packb",
+    "schema_event",
+    "schema_version",
     "subject_of",
     "subject_token",
     "unpackb",

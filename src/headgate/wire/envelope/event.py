@@ -67,6 +67,7 @@ class Event:
     data: Row = ()
     old: Row | None = None
     detail: Mapping[str, bool | str | bytes] | None = None
+    count: int | None = None  # events of the transaction
 
 
 def events(transaction: Transaction) -> Iterator[Event]:
@@ -94,17 +95,18 @@ def _event(transaction: Transaction, change: Change) -> Event:
     body, relation = change.body, change.relation
     position = Position(transaction.commit_lsn, change.ordinal)
     head = (position, change.lsn, transaction.commit_time, transaction.xid, relation)
+    count = len(transaction.changes) if transaction.count is None else transaction.count
     if isinstance(body, LogicalMessage):
-        return Event(Operation.MESSAGE, *head, detail=_message_detail(body))
+        return Event(Operation.MESSAGE, *head, detail=_message_detail(body), count=count)
     if isinstance(body, Truncate):
-        return Event(Operation.TRUNCATE, *head, detail=_truncate_detail(body))
+        return Event(Operation.TRUNCATE, *head, detail=_truncate_detail(body), count=count)
     if relation is None:
         raise ProtocolError("a change without its relation", where="pgoutput")
     if isinstance(body, Insert):
-        return Event(Operation.INSERT, *head, data=body.new)
+        return Event(Operation.INSERT, *head, data=body.new, count=count)
     if isinstance(body, Delete):
-        return Event(Operation.DELETE, *head, data=_sent(relation, body.old))
-    return Event(Operation.UPDATE, *head, data=body.new, old=_update_old(relation, body))
+        return Event(Operation.DELETE, *head, data=_sent(relation, body.old), count=count)
+    return Event(Operation.UPDATE, *head, data=body.new, old=_update_old(relation, body), count=count)
 
 
 def _update_old(relation: Relation, update: Update) -> Row | None:

@@ -7,6 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from headgate.model import DataError, HeadgateError, ProtocolError
 from headgate.wire.envelope.event import Event, iso_time, message_id
+from headgate.wire.envelope.version import schema_version
 from headgate.wire.pgoutput import UNCHANGED, BinaryValue, Relation, RelationColumn, Row, format_lsn
 from headgate.wire.pgtypes import Codec, TypeCatalog, Value, json_base64, quote
 
@@ -28,10 +29,12 @@ def head(event: Event, system_id: int | str, subject: Subject) -> dict[str, str 
         "table": relation.name if relation else None,
         "operation": event.operation.value,
         "relation_id": relation.relation_id if relation else None,
+        "schema_version": schema_version(relation) if relation else None,
         "subject": subject(event),
         "commit_lsn": format_lsn(event.position.major),
         "commit_time": None if event.commit_time is None else iso_time(event.commit_time),
         "xid": event.xid,
+        "event_count": event.count,
         "lsn": format_lsn(event.lsn),
         "ordinal": event.position.ordinal,
         "msg_id": message_id(system_id, event.position),

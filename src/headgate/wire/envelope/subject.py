@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from headgate.wire.envelope.event import Event
 
-__all__ = ["DEFAULT_SUBJECT", "TABLE_SUBJECT", "subject_of", "subject_token"]
+__all__ = ["DEFAULT_SUBJECT", "TABLE_SUBJECT", "fill_subject", "subject_of", "subject_token"]
 
 DEFAULT_SUBJECT = "cdc.{schema}.{table}.{op}"
 TABLE_SUBJECT = "cdc.{table}.{op}"  # the shorter form; tables of one name in two schemas share it
@@ -37,10 +37,11 @@ def subject_of(event: Event, template: str = DEFAULT_SUBJECT) -> str:
         schema, table = event.relation.schema, event.relation.name
     else:
         schema, table = "message", str((event.detail or {}).get("prefix", ""))
-    return _filled(template, schema, table, event.operation.lower())
+    return fill_subject(template, schema, table, event.operation.lower())
 
 
 @lru_cache(maxsize=4096)  # a database has few tables and many events
-def _filled(template: str, schema: str, table: str, op: str) -> str:
+def fill_subject(template: str, schema: str, table: str, op: str) -> str:
+    """A template with its names filled in, each made safe."""
     names = {"schema": subject_token(schema), "table": subject_token(table), "op": op}
     return re.sub(r"\{(schema|table|op)\}", lambda name: names[name[1]], template)

@@ -72,6 +72,7 @@ class Transaction:
     xid: int | None
     changes: tuple[Change, ...]
     origin: str | None = None
+    count: int | None = None  # of all its changes, if these are not all
 
 
 @dataclass(slots=True)

@@ -65,6 +65,7 @@ def open_row(state: State, batch: Batch, start: int, shape: int, operation: int,
     batch.rows[row, layout.OPERATION] = operation
     batch.rows[row, layout.OF_XID] = state[layout.TX_XID]
     batch.rows[row, layout.TIME] = state[layout.TX_TIME]
+    batch.rows[row, layout.OF_EVENTS] = state[layout.TX_EVENTS]
     at = put_hex(batch.position, row * layout.POSITION_BYTES, lsn, layout.LSN_DIGITS)
     batch.position[at] = DASH
     put_hex(batch.position, at + 1, state[layout.NEXT_ORDINAL], layout.ORDINAL_DIGITS)

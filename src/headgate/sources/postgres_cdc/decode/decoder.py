@@ -27,6 +27,7 @@ from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
 from headgate.sources.postgres_cdc.decode.walk import walk_kernel
 from headgate.sources.postgres_cdc.decode.wording import wording_of
+from headgate.sources.postgres_cdc.frames import SchemaFrame
 from headgate.wire.envelope import DEFAULT_SUBJECT
 from headgate.wire.pgtypes import TypeCatalog
 
@@ -103,15 +104,18 @@ class RangeDecoder:
             reason, batch = self._fill(src, state)
             if state[layout.ROWS]:
                 yield self._record_batch(src, state, batch)
+            if reason == layout.SCHEMA:
+                yield from self._schema_batch(src, state)
+                reason = layout.FULL
 
     def _fill(self, src: Bytes, state: State) -> tuple[int, Batch]:
-        """One batch, and whether it is FULL or the source is DONE."""
+        """One batch, and whether it is FULL, the source is DONE, or a SCHEMA is next."""
         position = np.empty(self._batch_rows * layout.POSITION_BYTES, dtype=np.uint8)
         payload = np.empty(self._batch_bytes, dtype=np.uint8)
         batch = Batch(self._rows, position, payload, self._gaps, self._transaction)
         while True:
             reason = self._walk(src, state, self._shapes.tables(self._form), batch)
-            if reason in (layout.DONE, layout.FULL):
+            if reason in (layout.DONE, layout.FULL, layout.SCHEMA):
                 return reason, batch
             if reason == layout.RELATION:
                 message = message_at(src, int(state[layout.AT]) + LENGTH_BYTES)
@@ -123,6 +127,14 @@ class RangeDecoder:
                 batch = self._larger(batch, state)
             else:
                 raise _broken(reason, state)
+
+    def _schema_batch(self, src: Bytes, state: State) -> Iterator[pa.RecordBatch]:
+        """The event that describes a table, alone in its batch. Debezium's readers know no such event."""
+        message = message_at(src, int(state[layout.AT]) + LENGTH_BYTES)
+        state[layout.AT] += LENGTH_BYTES + len(message)
+        row = self._reference.schema_row(SchemaFrame.decode(message))
+        if row:
+            yield pa.RecordBatch.from_pylist([row], schema=self._schema)
 
     def _larger(self, batch: Batch, state: State) -> Batch:
         """Room for an event that does not fit into an ordinary batch."""

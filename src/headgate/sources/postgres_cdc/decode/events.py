@@ -86,11 +86,14 @@ def events_in(form: Form) -> EventParts:
     def put_transaction(out: Bytes, state: State, tables: Tables) -> None:
         """What all events of the transaction share: before their ordinal, and behind it."""
         lsn, time, xid = state[layout.TX_LSN], state[layout.TX_TIME], state[layout.TX_XID]
+        count = state[layout.TX_EVENTS]
         at = put_piece(out, layout.START_OF_TEXT, tables, layout.COMMIT_LSN)
         at = put_piece(out, form.put_lsn_text(out, at, lsn), tables, layout.COMMIT_TIME)
         at = form.put_null(out, at) if time == 0 else form.put_time(out, at, time)
         at = put_piece(out, at, tables, layout.XID)
         at = form.put_null(out, at) if xid == 0 else form.put_int(out, at, xid)
+        at = put_piece(out, at, tables, layout.EVENT_COUNT)
+        at = form.put_int(out, at, count)
         at = put_piece(out, at, tables, layout.LSN)
         at = put_piece(out, form.put_lsn_text(out, at, lsn), tables, layout.ORDINAL)
         state[layout.HEAD_END] = at

@@ -44,11 +44,11 @@ class RowSource(NamedTuple):
 
     def event(self, row: int) -> Event:
         """A row's event, as the reference reads it."""
-        start, shape, _, xid, time, _ = self.rows[row].tolist()
+        start, shape, _, xid, time, count, _ = self.rows[row].tolist()
         relation = None if shape == layout.NO_SHAPE else self.shapes[shape].relation
         begin = row * layout.POSITION_BYTES
         position = Position.parse(self.position[begin : begin + layout.POSITION_BYTES].tobytes().decode())
-        return self.reference.event(message_at(self.src, start), relation, position, time, xid)
+        return self.reference.event(message_at(self.src, start), relation, position, time, xid, count)
 
     def value(self, start: int, stop: int) -> Column:
         """A column's value, behind its kind and its length."""

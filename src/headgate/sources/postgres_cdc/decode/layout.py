@@ -58,12 +58,12 @@ COLUMN_FIELDS = 4
 
 # Tables.pieces: the constant bytes before each variable field of an event, and behind the last. Piece n begins in
 # Tables.text at pieces[n] and ends where piece n + 1 begins.
-COMMIT_LSN, COMMIT_TIME, XID, LSN, ORDINAL, MSG_ID, DATA, OLD, END = range(9)
+COMMIT_LSN, COMMIT_TIME, XID, EVENT_COUNT, LSN, ORDINAL, MSG_ID, DATA, OLD, END = range(10)
 
 # Batch.rows: where its message begins in the source; shape (NO_SHAPE for a logical message) and operation; the
-# transaction's xid and commit time in microseconds since 2000 (0 for none); where its payload ends.
-SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, PAYLOAD_END = range(6)
-ROW_FIELDS = 6
+# transaction's xid, commit time in microseconds since 2000 and number of events (0 for none); where its payload ends.
+SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, OF_EVENTS, PAYLOAD_END = range(7)
+ROW_FIELDS = 7
 NO_SHAPE = -1
 
 # Batch.gaps: the place in the payload; the row; the column (in Tables.columns), or WHOLE_EVENT; begin and end of the
@@ -80,10 +80,11 @@ GAPS_OF_WHOLE = 1
     SIZE,
     GAPS,
     OWED,
-    IN_TRANSACTION,  # whether there is one; its commit LSN, time and xid (0 for none), and the next event's ordinal
+    IN_TRANSACTION,  # whether there is one; its commit LSN, time, xid and events (0 for none), and the next ordinal
     TX_LSN,
     TX_TIME,
     TX_XID,
+    TX_EVENTS,
     NEXT_ORDINAL,
     TRUNCATED,  # how many relations of the current Truncate message already have their event
     HEAD_END,  # Batch.transaction[:HEAD_END] are the transaction's fields before an event's ordinal ...
@@ -94,7 +95,7 @@ GAPS_OF_WHOLE = 1
     RELATION_ID,  # after UNKNOWN_RELATION
     COMPILED_FROM,  # see `jit`
     STATE_FIELDS,
-) = range(19)
+) = range(20)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (
@@ -103,6 +104,7 @@ GAPS_OF_WHOLE = 1
     NO_ROOM,  # for the next event, not even in an empty batch
     RELATION,  # a Relation message is next
     UNKNOWN_RELATION,  # the next event's relation has no shape yet
+    SCHEMA,  # a table's new description is next
     CUT_OFF,
     MISPLACED,
     OUTSIDE,
@@ -111,7 +113,7 @@ GAPS_OF_WHOLE = 1
     NO_SUCH_TIME,
     NOT_ALONE,
     TOO_MANY,
-) = range(13)
+) = range(14)
 
 POSITION_BYTES = 25  # the text form of a Position: 16 digits, a dash, 8 digits
 LSN_DIGITS, ORDINAL_DIGITS = 16, 8

@@ -6,23 +6,30 @@ like a value leaves it to the reference, which names the column.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from headgate.model import Position
+from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.frames import SchemaFrame
+from headgate.wire.envelope import SCHEMA as SCHEMA_EVENT
 from headgate.wire.envelope import (
     DebeziumEncoder,
     Event,
     JsonEncoder,
     MessagePackEncoder,
     Operation,
+    encode_fields,
     events,
     packb,
+    schema_event,
     subject_of,
 )
 from headgate.wire.envelope.layout import Rows, head
 from headgate.wire.pgoutput import (
+    PG_EPOCH_UNIX_US,
     UNCHANGED,
     Assembler,
     Change,
@@ -59,6 +66,8 @@ class Reference:
         server: str,
     ) -> None:
         self._system_id = system_id
+        self._format = format
+        self._template = subject
         self._subject = partial(subject_of, template=subject)
         self._encoder: MessagePackEncoder | JsonEncoder | DebeziumEncoder
         if format == "debezium":
@@ -69,7 +78,9 @@ class Reference:
         self._decoder = Decoder(1)
         self._rows = Rows(types)
 
-    def event(self, message: bytes, relation: Relation | None, position: Position, time: int, xid: int) -> Event:
+    def event(
+        self, message: bytes, relation: Relation | None, position: Position, time: int, xid: int, count: int
+    ) -> Event:
         """The event of a message. The time is PostgreSQL's; 0 is none, and no xid."""
         body = self._decoder.decode(message)
         assert isinstance(body, Insert | Update | Delete | Truncate | LogicalMessage)
@@ -80,7 +91,31 @@ class Reference:
             lsn = body.lsn if isinstance(body, LogicalMessage) else position.major
             change = Change(position.ordinal, lsn, relation, body)
             transaction = Transaction(position.major, position.major, time or None, xid or None, (change,))
-        return next(events(transaction))
+        return next(events(replace(transaction, count=count)))
+
+    def schema_row(self, frame: SchemaFrame) -> dict[str, Any] | None:
+        """The row of an event that describes a table, if the format has such events."""
+        if self._format == "debezium":
+            return None
+        fields = schema_event(
+            frame.description,
+            system_id=self._system_id,
+            subject=self._template,
+            position=frame.position,
+            commit_lsn=frame.commit_lsn,
+            commit_time=frame.time_us or None,
+            xid=frame.xid or None,
+        )
+        return {
+            TOPIC: fields["subject"],
+            POSITION: frame.position,
+            OP: SCHEMA_EVENT.lower(),
+            SCHEMA: fields["schema"],
+            TABLE: fields["table"],
+            "_xid": fields["xid"],
+            "_commit_time": fields["commit_time"] and frame.time_us + PG_EPOCH_UNIX_US,
+            PAYLOAD: encode_fields(fields, is_json=self._format == "json"),
+        }
 
     def encode(self, event: Event) -> bytes:
         """The event's payload."""

@@ -20,7 +20,7 @@ _RULES = {name: number for number, name in enumerate(layout.RULES)}
 _VALUE_BYTES = 12
 # What an event may take besides its head, its transaction's fields and its rows: an ordinal twice, two sizes of maps.
 _EVENT_BYTES = 64
-# What the fields of a transaction may take besides the pieces: two LSNs, a time, an xid, a position.
+# What the fields of a transaction may take besides the pieces: two LSNs, a time, an xid, a count, a position.
 _TRANSACTION_BYTES = 128
 
 

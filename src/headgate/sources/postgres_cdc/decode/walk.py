@@ -26,8 +26,8 @@ __all__ = ["Walk", "walk_kernel"]
 Walk: TypeAlias = Callable[[Bytes, State, Tables, Batch], int]
 Step: TypeAlias = Callable[[Bytes, int, int, State, Tables, Batch], int]
 
-BEGIN, RELATION, TYPE, ORIGIN, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE = b"BRYOIUDTM"
-BEGIN_BYTES = 21
+BEGIN, RELATION, TYPE, ORIGIN, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, SCHEMA = b"BRYOIUDTMH"
+BEGIN_BYTES = 25  # four more than PostgreSQL sends: the number of events
 NO_CHANGE = -1
 
 
@@ -67,6 +67,7 @@ def _begin_in(form: Form) -> Step:
         state[layout.TX_LSN] = be64(src, start + 1)
         state[layout.TX_TIME] = time
         state[layout.TX_XID] = be32(src, start + 17)
+        state[layout.TX_EVENTS] = be32(src, start + 21)
         state[layout.NEXT_ORDINAL] = 0
         state[layout.IN_TRANSACTION] = 1
         put_transaction(batch.transaction, state, tables)
@@ -84,6 +85,8 @@ def _step_in(form: Form) -> Step:
         kind = src[start]
         if kind == BEGIN:
             return begin(src, start, stop, state, tables, batch)
+        if kind == SCHEMA:
+            return layout.SCHEMA
         if state[layout.IN_TRANSACTION] == 0:
             return layout.OUTSIDE
         change = change_of(kind)

@@ -18,8 +18,9 @@ __all__ = ["Wording", "wording_of"]
 
 Fields = Mapping[str, str | int | None]
 
-_FIRST_FIELDS = ("schema", "table", "operation", "relation_id", "subject")
-_MAP_OF_12 = b"\x8c"
+_FIRST_FIELDS = ("schema", "table", "operation", "relation_id", "schema_version", "subject")
+_NAMES = ("commit_lsn", "commit_time", "xid", "event_count", "lsn", "ordinal", "msg_id", "data", "old")
+_MAP_OF_14 = b"\x8e"
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def _first(fields: Fields) -> dict[str, Value]:
 
 
 def _msgpack(system_id: str) -> Wording:
-    names = [packb(name) for name in ("commit_lsn", "commit_time", "xid", "lsn", "ordinal", "msg_id", "data", "old")]
+    names = [packb(name) for name in _NAMES]
     names[layout.MSG_ID] += packb(message_id(system_id, Position(0, 0)))[: -layout.POSITION_BYTES]
-    return Wording(layout.MSGPACK, (*names, b""), packb, lambda fields: _MAP_OF_12 + packb(_first(fields))[1:])
+    return Wording(layout.MSGPACK, (*names, b""), packb, lambda fields: _MAP_OF_14 + packb(_first(fields))[1:])
 
 
 def _json(system_id: str) -> Wording:
@@ -57,6 +58,7 @@ def _json(system_id: str) -> Wording:
         ',"commit_lsn":"',
         '","commit_time":',
         ',"xid":',
+        ',"event_count":',
         ',"lsn":"',
         '","ordinal":',
         f',"msg_id":{id_begin}',
