@@ -21,6 +21,7 @@ from headgate.cli.output import note, print_error
 from headgate.cli.reset import reset
 from headgate.cli.run import run
 from headgate.cli.schema import schema
+from headgate.cli.snapshot import snapshot
 from headgate.cli.status import status
 from headgate.cli.up import up
 from headgate.cli.validate import validate
@@ -42,7 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, init, validate, check, run, bridge, status, up, reset, schema):
+for command in (demo, init, validate, check, run, bridge, snapshot, status, up, reset, schema):
     app.command()(command)
 
 

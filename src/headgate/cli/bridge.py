@@ -33,6 +33,7 @@ def bridge(
     ] = None,
     json_format: Annotated[bool, typer.Option("--json", help="JSON events instead of MessagePack.")] = False,
     debezium: Annotated[bool, typer.Option("--debezium", help="Events in Debezium's JSON envelope.")] = False,
+    zstd: Annotated[bool, typer.Option("--zstd", help="Compress events and snapshots.")] = False,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
     ] = None,
@@ -63,7 +64,12 @@ def bridge(
             }
         },
         "destinations": {
-            "stream": {"type": "nats", "stream": stream, "subjects": [subject.split("{", 1)[0].rstrip(".") + ".>"]}
+            "stream": {
+                "type": "nats",
+                "stream": stream,
+                "subjects": [subject.split("{", 1)[0].rstrip(".") + ".>"],
+                "compression": "zstd" if zstd else "none",
+            }
         },
         "pipelines": {slot.replace("_", "-"): {"source": "changes", "destinations": ["stream"]}},
     }

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from typing import Any
 
 import typer
 from rich.table import Table
 
+from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
-from headgate.config import Config, load
-from headgate.control.runfile import RunFile
-from headgate.model import AuthError, ConnectError
+from headgate.config import load
 
 __all__ = ["status"]
 
@@ -26,34 +22,20 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     Exits with 1 when nothing is running or a pipeline is not healthy.
     """
     loaded = load(config)
-    url = RunFile(loaded.project.data_dir).read()
+    url = control_url(loaded)
     if url is None:
         if as_json:
             print_json({"running": False, "pipelines": []})
         else:
             note("not running; start with: headgate run")
         raise typer.Exit(1)
-    answer = _ask(f"{url}/status", loaded)
+    answer = ask(f"{url}/status", loaded)
     if as_json:
         print_json({"running": True, "url": url} | answer)
     else:
         _show(url, answer)
     if any(p["status"] in ("degraded", "error") for p in answer["pipelines"]):
         raise typer.Exit(1)
-
-
-def _ask(url: str, config: Config) -> dict[str, Any]:
-    request = urllib.request.Request(url)  # noqa: S310 - the address comes from our own run file
-    if config.control.token:
-        request.add_header("Authorization", f"Bearer {config.control.token.get_secret_value()}")
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
-            answer: dict[str, Any] = json.load(response)
-            return answer
-    except urllib.error.HTTPError as error:
-        raise AuthError(f"the control plane answered {error.code}", where=url, remedy="check [control] token") from None
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise ConnectError(f"no answer: {error}", where=url, remedy="is headgate still starting, or stuck?") from None
 
 
 def _show(url: str, answer: dict[str, Any]) -> None:

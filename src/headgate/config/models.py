@@ -150,7 +150,7 @@ class NatsSection(Section):
 class SparkSection(Section):
     """How Spark runs. The same file drives one machine and a cluster: only `master` differs."""
 
-    master: str = Field("local[2]", description="`local[N]`, `spark://host:7077`, `yarn`, `k8s://...`.")
+    master: str = Field("local[4]", description="`local[N]`, `spark://host:7077`, `yarn`, `k8s://...`.")
     driver_memory: str = Field("1g", pattern=r"^\d+[kmgt]$", description="Heap of the driver's Java process.")
     ui: bool = Field(False, description="Serve Spark's own web page.")
     checkpoint_dir: str | None = Field(
@@ -241,6 +241,9 @@ class NatsDestinationSection(Section):
     duplicate_window: Duration = Field(120.0, description="How long the server remembers message ids.")
     window: int = Field(4000, ge=1, le=1_000_000, description="Messages sent and not yet acknowledged, at most.")
     ack_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
+    compression: Literal["none", "zstd"] = Field(
+        "none", description="`zstd`: each message by itself, with dictionaries learnt from the data."
+    )
     exclusive: bool | None = Field(
         None,
         description="Whether only one pipeline writes the stream: then a second writer is fenced off, and a replay is "
@@ -314,6 +317,22 @@ TransformSection = Annotated[
 ]
 
 
+class BootstrapSection(Section):
+    """Schemas and snapshots for consumers. Pipelines from a CDC source to a NATS destination have them."""
+
+    enabled: bool = Field(True, description="Whether consumers may ask for snapshots.")
+    stream: str = Field("INIT", pattern=r"^[A-Za-z0-9_-]{1,255}$", description="The stream of snapshots.")
+    bucket: str = Field("schemas", pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The bucket of schemas.")
+    max_age: Duration = Field(7 * 86400.0, description="Drop snapshots older than this.")
+    max_bytes: Size = Field(0, description="The most the stream of snapshots may hold; 0 means no limit.")
+    chunk_rows: int = Field(10_000, ge=1, le=1_000_000, description="Rows in one message, as far as it has room.")
+    method: Literal["export", "filter"] = Field(
+        "export", description="How the consistent point is taken: by a temporary slot, or without one."
+    )
+    parallelism: int = Field(2, ge=1, le=64, description="Tasks that copy a table side by side.")
+    timeout: Duration = Field(60.0, gt=0, description="How long to wait for running transactions.")
+
+
 class PipelineSection(Section):
     """One source, an ordered list of transforms, and where the rows go."""
 
@@ -330,6 +349,7 @@ class PipelineSection(Section):
     payload_column: str | None = Field(None, description="The column that `raw` sends.")
     trigger_interval: Duration = Field(0.0, description="Least time between two batches; 0 means at once.")
     enabled: bool = Field(True, description="Whether `headgate run` starts it.")
+    bootstrap: BootstrapSection = Field(default_factory=BootstrapSection, description="Schemas and snapshots.")
 
     @model_validator(mode="after")
     def _raw_needs_column(self) -> PipelineSection:

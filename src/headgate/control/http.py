@@ -19,13 +19,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headgate.control import metrics
+from headgate.control.problems import problem
+from headgate.control.snapshots import SnapshotMaker, snapshot_routes
 from headgate.model import HeadgateError, OccupiedError
 from headgate.pipeline.report import Report
 
 __all__ = ["ControlServer", "Controlled", "application"]
 
 
-class Controlled(Protocol):
+class Controlled(SnapshotMaker, Protocol):
     """What the HTTP interface needs of the service."""
 
     def reports(self) -> list[Report]: ...
@@ -54,7 +56,7 @@ def application(service: Controlled, token: str | None) -> Starlette:
         return JSONResponse(service.status())
 
     async def metrics_page(_: Request) -> Response:
-        return Response(metrics.render(service.reports()), media_type=metrics.CONTENT_TYPE)
+        return Response(metrics.render(service.reports(), service.snapshots()), media_type=metrics.CONTENT_TYPE)
 
     async def stream_info(request: Request) -> Response:
         """A JetStream stream that a destination writes to."""
@@ -62,11 +64,9 @@ def application(service: Controlled, token: str | None) -> Starlette:
         try:
             info = await to_thread.run_sync(service.stream_info, name)
         except HeadgateError as error:
-            return _problem(502, str(error), error.remedy)
+            return problem(502, str(error), error.remedy)
         if info is None:
-            return _problem(
-                404, f"no destination writes to a stream {name!r}", "add ?stream=NAME of a nats destination"
-            )
+            return problem(404, f"no destination writes to a stream {name!r}", "add ?stream=NAME of a nats destination")
         return JSONResponse(info)
 
     async def shutdown(_: Request) -> Response:
@@ -79,6 +79,7 @@ def application(service: Controlled, token: str | None) -> Starlette:
         Route("/status", status),
         Route("/metrics", metrics_page),
         Route("/streams/info", stream_info),
+        *snapshot_routes(service),
         Route("/shutdown", shutdown, methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])
@@ -87,9 +88,9 @@ def application(service: Controlled, token: str | None) -> Starlette:
 def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
         if _foreign_origin(request):
-            return _problem(403, "requests from other web pages are refused", "call this address directly")
+            return problem(403, "requests from other web pages are refused", "call this address directly")
         if token is not None and request.url.path != "/health" and not _authorised(request, token):
-            return _problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
+            return problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
         return await forward(request)
 
     return check
@@ -104,12 +105,6 @@ def _foreign_origin(request: Request) -> bool:
 def _authorised(request: Request, token: str) -> bool:
     given = request.headers.get("authorization", "")
     return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
-
-
-def _problem(status: int, title: str, remedy: str) -> Response:
-    """RFC 9457, with the remedy beside the title."""
-    body = {"status": status, "title": title, "remedy": remedy}
-    return JSONResponse(body, status_code=status, media_type="application/problem+json")
 
 
 class ControlServer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -49,8 +51,9 @@ _SOURCE_COUNTERS = {
 
 
 class _Pipelines(Collector):
-    def __init__(self, reports: Sequence[Report]) -> None:
+    def __init__(self, reports: Sequence[Report], snapshots: Sequence[Mapping[str, Any]]) -> None:
         self._reports = reports
+        self._snapshots = snapshots
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily("headgate_build_info", f"Version {__version__}.", value=1)
@@ -67,6 +70,7 @@ class _Pipelines(Collector):
                     gauge.add_metric([report.pipeline], number)
             yield gauge
         yield from self._sources()
+        yield from self._running_snapshots()
         yield self._health()
 
     def _sources(self) -> Iterable[Metric]:
@@ -78,6 +82,19 @@ class _Pipelines(Collector):
                         family.add_metric([report.pipeline], report.source_details[key])
                 yield family
 
+    def _running_snapshots(self) -> Iterable[Metric]:
+        states = GaugeMetricFamily(
+            "headgate_snapshots", "Remembered snapshots, by state.", labels=["pipeline", "state"]
+        )
+        rows = GaugeMetricFamily("headgate_snapshot_rows", "Rows of running snapshots.", labels=["pipeline", "table"])
+        counts = Counter((each["pipeline"], each["state"]) for each in self._snapshots)
+        for (pipeline, state), count in sorted(counts.items()):
+            states.add_metric([pipeline, state], count)
+        for each in self._snapshots:
+            if each["state"] == "running":
+                rows.add_metric([each["pipeline"], f"{each['schema']}.{each['table']}"], each["rows"])
+        yield from (states, rows)
+
     def _health(self) -> Metric:
         family = GaugeMetricFamily(
             "headgate_pipeline_status", "1 for the state the pipeline is in.", labels=["pipeline", "status"]
@@ -88,8 +105,8 @@ class _Pipelines(Collector):
         return family
 
 
-def render(reports: Sequence[Report]) -> bytes:
+def render(reports: Sequence[Report], snapshots: Sequence[Mapping[str, Any]] = ()) -> bytes:
     """The metrics page."""
     registry = CollectorRegistry()
-    registry.register(_Pipelines(reports))
+    registry.register(_Pipelines(reports, snapshots))
     return generate_latest(registry)

@@ -8,10 +8,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headgate import __version__
+from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
 from headgate.control.http import ControlServer
 from headgate.control.runfile import RunFile
@@ -22,7 +23,9 @@ from headgate.pipeline.assemble import assemble
 from headgate.pipeline.cdc import compile_decoders
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
+from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
+from headgate.sources.postgres_snapshot.plan import table_name
 
 __all__ = ["Service", "open_stack"]
 
@@ -49,6 +52,11 @@ def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
     return stack, stack.start()
 
 
+def _served(spec: PipelineSpec, bootstrap: Bootstrap | None) -> PipelineSpec:
+    """A description is in its bucket before the first row of its shape is in the stream."""
+    return spec if bootstrap is None else replace(spec, before_batch=bootstrap.schemas.publish)
+
+
 class Service:
     """Everything `headgate run` runs."""
 
@@ -72,6 +80,7 @@ class Service:
         self._run_file = RunFile(config.project.data_dir)
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
+        self.bootstraps: dict[str, Bootstrap] = {}
 
     def start(self) -> None:
         """Start everything, in the order in which one thing needs another. On an error, what ran is stopped."""
@@ -100,10 +109,14 @@ class Service:
             postgres_url=self.endpoints.postgres_url or config.postgres.url.get_secret_value(),
             until_caught_up=self._until_caught_up,
         )
+        self.bootstraps = open_bootstraps(config, specs, self._spark)
+        specs = [_served(spec, self.bootstraps.get(spec.name)) for spec in specs]
         self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
         self._progress("starting pipelines")
         for supervisor in self.supervisors:
             supervisor.start()
+        for bootstrap in self.bootstraps.values():
+            bootstrap.start()
         self._server.start()
         self._run_file.write(self._server.url)
         _log.info("started", extra={"pipelines": len(specs), "control": self._server.url, "version": __version__})
@@ -150,6 +163,34 @@ class Service:
                 return {k: v for k, v in asdict(info).items() if k != "config"} if info else None
         return None
 
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Every snapshot that is remembered, newest first."""
+        found = [(name, job) for name, bootstrap in self.bootstraps.items() for job in bootstrap.jobs()]
+        found.sort(key=lambda each: each[1].id, reverse=True)
+        return [{"pipeline": name} | job.as_dict() for name, job in found]
+
+    def request_snapshot(self, table: str, **options: Any) -> dict[str, Any]:
+        """Ask for a snapshot; the answer is what a request over NATS gets."""
+        schema, name = table_name(table)
+        for bootstrap in self.bootstraps.values():
+            bootstrap.schemas.publish()
+            if (schema, name) in bootstrap.schemas.tables:
+                job, shared = bootstrap.request(schema, name, **options)
+                return bootstrap.answer(job, shared=shared)
+        known = sorted(".".join(each) for b in self.bootstraps.values() for each in b.schemas.tables)
+        raise ConfigError(
+            f"no pipeline publishes a table {schema}.{name}",
+            remedy=f"published tables: {', '.join(known)}" if known else "is a CDC pipeline to NATS running?",
+        )
+
+    def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None:
+        """End a snapshot; None if there is none of that id."""
+        for name, bootstrap in self.bootstraps.items():
+            job = bootstrap.cancel(snapshot_id)
+            if job is not None:
+                return {"pipeline": name} | job.as_dict()
+        return None
+
     def request_stop(self) -> None:
         """Ask for a stop; safe in a signal handler and from any thread."""
         self._stop.set()
@@ -193,6 +234,8 @@ class Service:
     def stop(self) -> None:
         """Stop everything in reverse order. Idempotent."""
         self._stop.set()
+        for bootstrap in self.bootstraps.values():
+            bootstrap.stop()
         for supervisor in self.supervisors:
             supervisor.stop()
         for supervisor in self.supervisors:

@@ -10,6 +10,7 @@ A destination lives on the driver, travels to the executors by pickle, and opens
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -27,13 +28,14 @@ class SendResult:
     rows: int
     payload_bytes: int
     duplicates: int = 0  # rows the destination had already, from a run that was cut off
+    reports: tuple[dict[str, Any], ...] = ()  # for the destination on the driver to learn from; plain JSON
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
-        return cls(**fields)
+        return cls(**fields | {"reports": tuple(fields["reports"])})
 
 
 class Sender(abc.ABC):
@@ -55,6 +57,13 @@ class Destination(abc.ABC):
 
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up
         """Create or check what must exist before the first row. Idempotent; called before every start."""
+
+    def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
+        """On the driver, after each batch: what its senders have reported."""
+
+    def details(self) -> dict[str, Any]:
+        """On the driver: what it says of itself, for the status."""
+        return {}
 
     @abc.abstractmethod
     def open(self) -> AbstractContextManager[Sender]:

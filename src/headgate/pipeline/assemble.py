@@ -120,7 +120,9 @@ def _destination(
     match section:
         case NatsDestinationSection():
             own = exclusive if section.exclusive is None else section.exclusive
-            return NatsDestination(name, nats_options(section, config.nats, nats_url), own)
+            return NatsDestination(
+                name, nats_options(section, config.nats, nats_url), own, zstd=section.compression == "zstd"
+            )
         case MemoryDestinationSection():
             return MemoryDestination(name, section.max_rows)
         case ConsoleDestinationSection():

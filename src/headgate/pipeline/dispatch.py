@@ -106,6 +106,8 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination]) -> Bat
     for destination in local:
         destination.accept(rows)
     results = [SendResult.from_dict(fields) for report in reports for fields in report["results"]]
+    for each in destinations:
+        each.learn([told for result in results if result.destination == each.name for told in result.reports])
     local_bytes = pc.sum(pc.binary_length(rows.column(record.PAYLOAD))).as_py() or 0
     return BatchResult(
         rows=sum(report["rows"] for report in reports),

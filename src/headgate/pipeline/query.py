@@ -100,6 +100,7 @@ class PipelineQuery:
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
             began = time.perf_counter()
+            self._spec.before_batch()
             result = collect_results(sent, self._spec.destinations)
             failpoint("pipeline.sent")
             self._persist(batch_id, result)

@@ -69,7 +69,7 @@ class SparkOptions:
 
     java_home: Path
     log_dir: Path
-    master: str = "local[2]"
+    master: str = "local[4]"  # snapshots and batches run side by side
     driver_memory: str = "1g"
     ui: bool = False
     conf: dict[str, str] = field(default_factory=dict)

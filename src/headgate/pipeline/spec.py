@@ -60,6 +60,8 @@ class PipelineSpec:
     payload_format: Literal["json", "raw", "envelope"] = "json"
     payload_column: str | None = None
     trigger_interval_s: float = 0.0
+    # Whatever must be true elsewhere before a batch's rows arrive, such as published schemas.
+    before_batch: Callable[[], None] = lambda: None
     until_caught_up: bool = False  # stop when what was there at the start is delivered (Spark's AvailableNow)
 
     @property

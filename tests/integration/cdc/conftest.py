@@ -1,4 +1,8 @@
-"""A server of its own for change data capture: tests here restart it, and drop slots and publications."""
+"""Servers of their own for change data capture: tests here restart them, and drop slots and publications.
+
+A test runs on the newest version that the wheel has; with `@every_version` on each of them. A module's servers live
+side by side until its end, so that no order of the tests starts one twice.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,31 @@ from headgate.sources.postgres_cdc.reader import ReaderOptions
 Admin = psycopg.Connection[tuple[Any, ...]]
 
 
-@pytest.fixture(scope="module", params=[18])
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("cdc"), postgres_version=request.param, durable=False)
-    stack.start()
-    yield stack
-    stack.stop()
+VERSIONS = (16, 18)
+
+every_version = pytest.mark.parametrize("stack", VERSIONS, indirect=True, ids="pg{}".format)
+
+
+@pytest.fixture(scope="module")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Stack]]:
+    """A server by its version, started when first asked for."""
+    running: dict[int, Stack] = {}
+
+    def of(version: int) -> Stack:
+        if version not in running:
+            directory = tmp_path_factory.mktemp(f"cdc{version}")
+            running[version] = Stack(directory, postgres_version=version, nats=False, durable=False)
+            running[version].start()
+        return running[version]
+
+    yield of
+    for stack in running.values():
+        stack.stop()
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, stacks: Callable[[int], Stack]) -> Stack:
+    return stacks(getattr(request, "param", VERSIONS[-1]))
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ import psycopg
 import pytest
 
 from headgate.embedded import Stack
-from headgate.model import AuthError, OccupiedError, StateError
+from headgate.model import AuthError, ConfigError, OccupiedError, StateError
 from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.sources.postgres_cdc.frames import COUNT_AT
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
 from headgate.wire.pgoutput import Decoder, Insert, LogicalMessage, Message, Relation, parse_lsn
-from tests.integration.cdc.conftest import Admin
+from tests.integration.cdc.conftest import Admin, every_version
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -48,8 +49,9 @@ def messages(spool: Path, start: int = 0) -> list[Message]:
         data = Path(part.path).read_bytes()[part.offset : part.offset + part.length]
         while data:
             (length,) = struct.unpack_from("<I", data)
-            found.append(decoder.decode(data[4 : 4 + length]))
-            data = data[4 + length :]
+            message, data = data[4 : 4 + length], data[4 + length :]
+            if message[:1] != b"H":
+                found.append(decoder.decode(message[:COUNT_AT] if message[:1] == b"B" else message))
     return found
 
 
@@ -74,6 +76,14 @@ def slot_lsn(admin: Admin, column: str = "confirmed_flush_lsn") -> int:
     return parse_lsn(row[0])
 
 
+def confirm_all(admin: Admin, spool: Path) -> None:
+    index = SpoolIndex(spool)
+    index.refresh()
+    SpoolControl(spool).confirm(index.end_lsn)
+    wait_until(lambda: slot_lsn(admin) >= index.end_lsn)
+
+
+@every_version
 def test_changes_arrive_whole_and_in_commit_order(admin: Admin, reader: Start, spool: Path) -> None:
     reader().ensure()
     with admin.transaction():
@@ -83,6 +93,7 @@ def test_changes_arrive_whole_and_in_commit_order(admin: Admin, reader: Start, s
     assert ids(spool) == list(range(1, 102))
 
 
+@every_version
 def test_what_was_written_while_nobody_read_is_not_missed(admin: Admin, reader: Start, spool: Path) -> None:
     first = reader()
     first.ensure()
@@ -92,6 +103,7 @@ def test_what_was_written_while_nobody_read_is_not_missed(admin: Admin, reader: 
     wait_until(lambda: rows(spool) == 1)
 
 
+@every_version
 def test_only_what_is_confirmed_moves_the_slot(admin: Admin, reader: Start, spool: Path) -> None:
     reader().ensure()
     admin.execute("insert into t values (1, 'a')")
@@ -105,6 +117,7 @@ def test_only_what_is_confirmed_moves_the_slot(admin: Admin, reader: Start, spoo
     wait_until(lambda: slot_lsn(admin) >= end)
 
 
+@every_version
 def test_an_idle_publication_pins_no_wal(admin: Admin, reader: Start) -> None:
     reader().ensure()
     admin.execute("create table other (id int, filler text)")
@@ -128,6 +141,7 @@ def test_kill_9_of_the_reader_loses_and_repeats_nothing(admin: Admin, reader: St
     assert ids(spool) == [1, 2]
 
 
+@every_version
 @pytest.mark.parametrize("fault", ["terminate", "restart", "crash"])
 def test_a_lost_connection_is_made_again(
     admin: Admin, reader: Start, spool: Path, stack: Stack, url: str, fault: str
@@ -140,6 +154,8 @@ def test_a_lost_connection_is_made_again(
     if fault == "terminate":
         admin.execute("select pg_terminate_backend(active_pid) from pg_replication_slots")
     elif fault == "restart":
+        # A server that is told to stop waits for a reader that has not confirmed what it got.
+        confirm_all(admin, spool)
         stack.postgres.restart()
     else:
         stack.postgres.kill()
@@ -147,8 +163,9 @@ def test_a_lost_connection_is_made_again(
     assert stack.endpoints.postgres_url is not None
     with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as again:
         again.execute("insert into t values (2, 'b')")
-    wait_until(lambda: rows(spool) == 2, 60)
-    assert ids(spool) == [1, 2]
+    wait_until(lambda: 2 in ids(spool), 60)
+    # What was confirmed need not be kept; a server before 17 forgets at a restart that it was, and sends it again.
+    assert ids(spool) in ([[1, 2], [2]] if fault == "restart" else [[1, 2]])
     state = SpoolControl(spool).read_state()
     assert state is not None
     assert state.reconnects_total >= 1
@@ -178,6 +195,7 @@ def test_a_full_spool_holds_back_and_goes_on(admin: Admin, reader: Start, spool:
     assert seen == 20_000
 
 
+@every_version
 def test_streamed_transactions_and_rolled_back_savepoints(admin: Admin, reader: Start, spool: Path) -> None:
     admin.execute("alter system set logical_decoding_work_mem = '64kB'")
     admin.execute("select pg_reload_conf()")
@@ -193,8 +211,8 @@ def test_streamed_transactions_and_rolled_back_savepoints(admin: Admin, reader: 
         admin.execute("insert into t select g, repeat('z', 100) from generate_series(9001, 9100) g")
     wait_until(lambda: rows(spool) == 5100)
     assert ids(spool) == [*range(1, 5001), *range(9001, 9101)]
-    streamed = admin.execute("select stream_txns from pg_stat_replication_slots").fetchone()
-    assert streamed is not None
+    streamed = "select 1 from pg_stat_replication_slots where slot_name = 's' and stream_txns > 0"
+    wait_until(lambda: admin.execute(streamed).fetchone() is not None)  # the server counts a moment later
 
 
 def test_logical_messages_inside_and_outside_transactions(admin: Admin, reader: Start, spool: Path) -> None:
@@ -228,12 +246,14 @@ def test_a_missing_publication_is_refused_with_its_sql(admin: Admin, reader: Sta
     assert 'CREATE PUBLICATION "nope"' in caught.value.remedy
 
 
+@every_version
 def test_a_publication_that_may_not_be_created(admin: Admin, reader: Start) -> None:
     with pytest.raises(AuthError, match="may not create the publication") as caught:
         reader(publications=("mine",), create_publication_for=("public.t",)).ensure()
     assert 'FOR TABLE "public"."t"' in caught.value.remedy
 
 
+@every_version
 def test_a_publication_is_created_when_allowed(admin: Admin, reader: Start, stack: Stack) -> None:
     owner = stack.endpoints.postgres_url
     reader(url=owner, publications=("mine",), create_publication_for=("public.t",)).ensure()
@@ -264,6 +284,7 @@ def test_a_slot_of_another_kind_or_database(admin: Admin, reader: Start, url: st
         reader(url=url.replace("/headgate?", "/other_db?")).ensure()
 
 
+@every_version
 def test_a_lost_slot_is_refused_with_a_remedy(admin: Admin, reader: Start, stack: Stack) -> None:
     first = reader()
     first.ensure()
@@ -305,7 +326,12 @@ def test_two_readers_of_one_slot_wait_for_each_other(admin: Admin, reader: Start
     assert status(second) == "streaming"
 
 
+@every_version
 def test_failover_slots(admin: Admin, reader: Start) -> None:
+    if admin.info.server_version < 170000:
+        with pytest.raises(ConfigError, match="need PostgreSQL 17"):
+            reader(failover=True).ensure()
+        return
     reader(failover=True).ensure()
     row = admin.execute("select failover from pg_replication_slots").fetchone()
     assert row == (True,)

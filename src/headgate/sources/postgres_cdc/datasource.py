@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +69,11 @@ class CdcDataSource(DataSource):
         if options.table and self._typed is None:  # the user gave the schema
             self._typed = describe_table(options)
         return CdcStreamReader(options, self._typed)
+
+
+@dataclass
+class _Partition(InputPartition):
+    range_: Range
 
 
 class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -132,7 +138,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if index is None:
             return []
         slices = index.slices(start["lsn"], end["lsn"])
-        return [Range(start["lsn"], self._ensure().system_id, slices)] if slices else []
+        return [_Partition(Range(start["lsn"], self._ensure().system_id, slices))] if slices else []
 
     def commit(self, end: Offset) -> None:
         """Nothing: see `latestOffset`."""
@@ -181,12 +187,12 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Reading, on an executor ------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
+        assert isinstance(partition, _Partition)
         if self._options.located:
-            yield located(partition)
+            yield located(partition.range_)
             return
         types = read_types(self._options.spool_dir)
-        for batch in partition.decode(self._options, types):
+        for batch in partition.range_.decode(self._options, types):
             yield self._typed.rows(batch, types) if self._typed else batch
 
     def __getstate__(self) -> dict[str, object]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import InputPartition
 
 from headgate.model import record
 from headgate.sources.postgres_cdc.catalog import read_types
@@ -28,8 +27,8 @@ LOCATED_SCHEMA = f"{_RANGE} binary"
 _LOCATED_ARROW = pa.schema([(_RANGE, pa.binary())])
 
 
-@dataclass
-class Range(InputPartition):
+@dataclass(frozen=True, slots=True)
+class Range:
     """Whole transactions: where they lie in the spool, and what is needed to decode them."""
 
     start_lsn: int

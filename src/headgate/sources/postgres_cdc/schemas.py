@@ -19,7 +19,7 @@ from headgate.sources.postgres_cdc.describe import Description
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, format_lsn
 
-__all__ = ["DDL_PREFIX", "SchemaBook", "TableEntry", "read_book"]
+__all__ = ["DDL_PREFIX", "SchemaBook", "TableEntry", "book_stamp", "read_book"]
 
 DDL_PREFIX = "headgate.ddl"  # of the logical message that the optional event trigger writes
 
@@ -59,6 +59,15 @@ def read_book(directory: Path) -> Book | None:
         return msgspec.json.decode((directory / _FILE).read_bytes(), type=Book)
     except FileNotFoundError:
         return None
+
+
+def book_stamp(directory: Path) -> object:
+    """Something that differs whenever the file does; None while there is none."""
+    try:
+        status = (directory / _FILE).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_ino
 
 
 class SchemaBook:

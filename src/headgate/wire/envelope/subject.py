@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from headgate.wire.envelope.event import Event
 
-__all__ = ["DEFAULT_SUBJECT", "TABLE_SUBJECT", "fill_subject", "subject_of", "subject_token"]
+__all__ = ["DEFAULT_SUBJECT", "TABLE_SUBJECT", "fill_subject", "key_token", "subject_of", "subject_token"]
 
 DEFAULT_SUBJECT = "cdc.{schema}.{table}.{op}"
 TABLE_SUBJECT = "cdc.{table}.{op}"  # the shorter form; tables of one name in two schemas share it
@@ -25,6 +25,11 @@ _UNSAFE = re.compile(r"[\x00-\x20\x7f.*>%\s]")
 def subject_token(name: str) -> str:
     """A name as one token of a subject."""
     return _UNSAFE.sub(_escaped, name) or "%"
+
+
+def key_token(name: str) -> str:
+    """A name as one token of a key in a bucket, whose characters are fewer: `=` and two digits for each other byte."""
+    return re.sub(r"[^-_A-Za-z0-9]", lambda match: "".join(f"={byte:02X}" for byte in match[0].encode()), name)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -1,0 +1,57 @@
+"""From the configuration to the bootstraps of its pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from headgate.bootstrap.copying import CopyOptions
+from headgate.bootstrap.service import Bootstrap, BootstrapOptions
+from headgate.config import Config
+from headgate.config.models import PostgresCdcSourceSection
+from headgate.destinations.nats import NatsDestination
+from headgate.pipeline.assemble import pipeline_dir
+from headgate.pipeline.spec import PipelineSpec
+
+__all__ = ["open_bootstraps"]
+
+
+def open_bootstraps(config: Config, specs: Sequence[PipelineSpec], spark: SparkSession) -> dict[str, Bootstrap]:
+    """One for each pipeline that can serve consumers: from a CDC source, to a NATS stream, in our own envelope."""
+    found = {spec.name: _options(config, spec) for spec in specs if not spec.until_caught_up}
+    return {name: Bootstrap(options, spark) for name, options in found.items() if options is not None}
+
+
+def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
+    section = config.pipelines[spec.name].bootstrap
+    source = config.sources[spec.source.name]
+    destination = next((each for each in spec.destinations if isinstance(each, NatsDestination)), None)
+    is_cdc = isinstance(source, PostgresCdcSourceSection) and spec.payload_format == "envelope"
+    if not (section.enabled and is_cdc and destination):
+        return None
+    assert isinstance(source, PostgresCdcSourceSection)
+    if source.format == "debezium":
+        return None
+    stream = replace(
+        destination.options,
+        stream=section.stream,
+        subjects=("init.>",),
+        max_age_s=section.max_age,
+        max_bytes=section.max_bytes or -1,
+    )
+    copy = CopyOptions(
+        url=spec.source.options["url"],
+        publications=tuple(name.strip() for name in source.publication.split(",")),
+        nats=stream,
+        cdc_stream=destination.options.stream,
+        format=source.format,
+        zstd=destination.zstd,
+        parallelism=section.parallelism,
+        point_timeout_s=section.timeout,
+    )
+    directory = pipeline_dir(config, spec.name)
+    return BootstrapOptions(
+        copy, section.bucket, directory / "spool", directory / "snapshots.json", section.chunk_rows, section.method
+    )

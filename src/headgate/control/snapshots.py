@@ -1,0 +1,71 @@
+"""Snapshots over HTTP: list them, ask for one, watch it, end it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, Protocol
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headgate.control.problems import problem
+from headgate.model import ConfigError, HeadgateError
+
+__all__ = ["SnapshotMaker", "snapshot_routes"]
+
+
+class SnapshotMaker(Protocol):
+    """What the routes need of the service."""
+
+    def snapshots(self) -> list[dict[str, Any]]: ...
+
+    def request_snapshot(self, table: str, **options: Any) -> dict[str, Any]: ...
+
+    def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None: ...
+
+
+def snapshot_routes(service: SnapshotMaker) -> list[Route]:
+    """The routes under /snapshots."""
+
+    async def list_all(_: Request) -> Response:
+        return JSONResponse({"snapshots": service.snapshots()})
+
+    async def ask(request: Request) -> Response:
+        """A body such as `{"table": "shop.users"}`; `method` and `chunk_rows` may stand beside it."""
+        try:
+            body = json.loads(await request.body())
+            options = {name: value for name, value in body.items() if name != "table"}
+            table = body["table"]
+        except (ValueError, KeyError, AttributeError):
+            return problem(400, "the body names no table", 'send JSON: {"table": "users"}')
+        if not isinstance(table, str) or not options.keys() <= {"method", "chunk_rows"}:
+            return problem(400, "an unknown option", "options: table, method, chunk_rows")
+        try:
+            answer = await to_thread.run_sync(partial(service.request_snapshot, table, **options))
+        except HeadgateError as error:
+            return problem(404 if isinstance(error, ConfigError) else 400, error.message, error.remedy)
+        return JSONResponse(answer, status_code=202)
+
+    async def one(request: Request) -> Response:
+        wanted = request.path_params["id"]
+        if request.method == "DELETE":
+            found = await to_thread.run_sync(service.cancel_snapshot, wanted)
+        else:
+            found = next((each for each in service.snapshots() if _is(each, wanted)), None)
+        if found is None:
+            return problem(404, f"there is no snapshot {wanted}", "list them: GET /snapshots")
+        return JSONResponse(found)
+
+    return [
+        Route("/snapshots", list_all),
+        Route("/snapshots", ask, methods=["POST"]),
+        Route("/snapshots/{id}", one, methods=["GET", "DELETE"]),
+    ]
+
+
+def _is(snapshot: dict[str, Any], wanted: str) -> bool:
+    """By its id, or by that of one which it stands for."""
+    return wanted == snapshot["id"] or wanted in snapshot["replaces"]
