@@ -15,8 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.control.http import ControlServer
 from headgate.control.logs import configure_logs
-from headgate.model import ConnectError, OccupiedError, Status
+from headgate.model import ConfigError, ConnectError, OccupiedError, Status
 from headgate.pipeline.report import Report, Reporter
+
+
+SNAPSHOT = {"pipeline": "orders", "id": "s2", "replaces": ["s1"], "state": "running", "schema": "public",
+            "table": "users", "rows": 5}  # fmt: skip
 
 
 class Fake:
@@ -36,6 +40,17 @@ class Fake:
         if stream == "broken":
             raise ConnectError("gone", remedy="start it")
         return {"name": stream, "messages": 3} if stream == "S" else None
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        return [SNAPSHOT]
+
+    def request_snapshot(self, table: str, **options: Any) -> dict[str, Any]:
+        if table != "users":
+            raise ConfigError(f"no pipeline publishes a table {table}", remedy="published tables: users")
+        return {"accepted": True, "snapshot_id": "s2"} | options
+
+    def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None:
+        return SNAPSHOT | {"state": "cancelled"} if snapshot_id == "s2" else None
 
     def request_stop(self) -> None:
         self.stopped.set()
@@ -70,6 +85,26 @@ def test_ready_follows_the_pipelines(client: httpx.Client, service: Fake) -> Non
 def test_status_carries_error_and_remedy(client: httpx.Client, service: Fake) -> None:
     service.reporter.status(Status.ERROR, ConnectError("gone", remedy="start it"))
     assert client.get("/status").json()["pipelines"][0]["error"]["remedy"] == "start it"
+
+
+def test_snapshots(client: httpx.Client) -> None:
+    assert client.get("/snapshots").json() == {"snapshots": [SNAPSHOT]}
+    assert client.get("/snapshots/s1").json() == SNAPSHOT, "by the id of one that it replaces"
+    assert client.get("/snapshots/s3").status_code == 404
+    asked = client.post("/snapshots", json={"table": "users", "method": "filter"})
+    assert (asked.status_code, asked.json()["method"]) == (202, "filter")
+    assert client.delete("/snapshots/s2").json()["state"] == "cancelled"
+    assert "headgate_snapshot_rows" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("", 400), ("[]", 400), ("{}", 400), ('{"table": 1}', 400),
+                         ('{"table": "users", "x": 1}', 400), ('{"table": "ghosts"}', 404)],
+)  # fmt: skip
+def test_a_bad_request_for_a_snapshot_is_told_what_to_do(client: httpx.Client, body: str, status: int) -> None:
+    answer = client.post("/snapshots", content=body)
+    assert answer.status_code == status
+    assert answer.json()["remedy"]
 
 
 def test_metrics_are_prometheus(client: httpx.Client, service: Fake) -> None:

@@ -226,9 +226,9 @@ def _publish_meta(job: Job, options: CopyOptions, fields: dict[str, Any]) -> Non
         jetstream.publish(subject, encode_fields(fields, is_json=options.is_json), (("Nats-Msg-Id", f"{job.id}-end"),))
 
 
-def discard_chunks(job: Job, options: CopyOptions) -> None:
-    """Chunks without an end are of no use to anybody."""
+def discard_chunks(job: Job, options: CopyOptions, job_id: str) -> None:
+    """Chunks without an end are of no use to anybody. `job_id` may be one that the job replaces."""
     with JetStream.open(options.nats) as jetstream:
-        subject = f"init.snap.{table_token(job.schema, job.table)}.{job.id}.>"
+        subject = f"init.snap.{table_token(job.schema, job.table)}.{job_id}.>"
         if jetstream.stream_info(options.nats.stream) is not None:
             jetstream.purge_stream(options.nats.stream, subject)

@@ -200,6 +200,8 @@ class Bootstrap:
 
     def _make(self, job: Job) -> None:
         """Until it is done, or cannot be: a server that is away comes back."""
+        for old in job.replaces:
+            self._discard(job, old)
         for attempt in range(_TRIES):
             error = self._try(job)
             if error is None or self._stop.is_set() or job.ended:
@@ -240,11 +242,11 @@ class Bootstrap:
             self._save()
         return renewed
 
-    def _discard(self, job: Job) -> None:
+    def _discard(self, job: Job, job_id: str = "") -> None:
         try:
-            discard_chunks(job, self._options.copy)
+            discard_chunks(job, self._options.copy, job_id or job.id)
         except HeadgateError as error:
-            _log.info("chunks of %s stay until they expire: %s", job.id, error)
+            _log.info("chunks of %s stay until they expire: %s", job_id or job.id, error)
 
     def _tell_failure(self, job: Job) -> None:
         if job.error is None:
