@@ -11,19 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.bootstrap.chunks import Chunk, ChunkMaker, add_checksums
 from headgate.bootstrap.jobs import Job, table_token
 from headgate.bootstrap.requests import Mentions, progress_subject
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher, borrow_publisher
 from headgate.destinations.nats.chunks import split_large
-from headgate.model import record
+from headgate.model import DeliveryError, record
 from headgate.model.failpoints import failpoint
+from headgate.sources.postgres_snapshot.keyset import Key, current_lsn, primary_key, read_by_key, settle
 from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table, quoted_name
 from headgate.sources.postgres_snapshot.points import Method, Point, take_point
@@ -39,6 +40,7 @@ _RESULT_ARROW = pa.schema([(_RESULT, pa.string())])
 _NUMBERS_PER_RANGE = 1_000_000
 _HEADROOM_BYTES = 4096  # of a message, for its headers and the chunk's own fields
 _BATCH_BYTES = 8 << 20
+Batches: TypeAlias = Iterator[pa.RecordBatch]
 _METHODS: dict[str, Method] = {"export": "export", "filter": "filter"}
 
 
@@ -72,19 +74,18 @@ class _Task:
     chunk_rows: int
 
 
-def copy_table(spark: SparkSession, job: Job, options: CopyOptions, tell: Callable[[Job], None]) -> None:
-    """Make the snapshot of a job. `tell` is called whenever the job knows something new."""
+def copy_table(spark: SparkSession, job: Job, options: CopyOptions) -> None:
+    """Make the snapshot of a job."""
     with JetStream.open(options.nats) as jetstream:
         jetstream.ensure_stream(options.nats)
         info = jetstream.stream_info(options.cdc_stream)
         # Noted before the point is taken: whatever the stream holds by now, the point contains.
         cdc_sequence = info.last_sequence if info else 0
     failpoint("snapshot.begun")
-    with take_point(options.url, _METHODS[job.method], job.schema, job.table, options.point_timeout_s) as point:
-        table = plan_table(options.url, job.schema, job.table, options.publications)
-        job.lsn, job.schema_version = format_lsn(point.lsn), schema_version(table.relation)
-        tell(job)
-        results = _send(spark, job, options, table, point)
+    if job.method == "watermark":
+        point, results = None, _copy_by_key(spark, job, options)
+    else:
+        point, results = _copy_at_point(spark, job, options, _METHODS[job.method])
     failpoint("snapshot.sent")
     job.rows, job.chunks, job.bytes = (sum(each[name] for each in results) for name in ("rows", "chunks", "bytes"))
     end = _end_message(job, options, point, cdc_sequence, add_checksums([each["checksum"] for each in results]))
@@ -92,20 +93,46 @@ def copy_table(spark: SparkSession, job: Job, options: CopyOptions, tell: Callab
     failpoint("snapshot.ended")
 
 
-def _send(
-    spark: SparkSession, job: Job, options: CopyOptions, table: SnapshotTable, point: Point
-) -> list[dict[str, int]]:
-    source = {
+def _copy_at_point(
+    spark: SparkSession, job: Job, options: CopyOptions, method: Method
+) -> tuple[Point, list[dict[str, int]]]:
+    """Ranges of the table side by side, all in one snapshot of the database."""
+    with take_point(options.url, method, job.schema, job.table, options.point_timeout_s) as point:
+        table = plan_table(options.url, job.schema, job.table, options.publications)
+        job.lsn, job.schema_version = format_lsn(point.lsn), schema_version(table.relation)
+        source = _source(job, options) | {"shape": "located", "snapshotName": point.snapshot_name}
+        frame = spark.read.format("pgsnapshot").options(**source).load().coalesce(options.parallelism)
+        return point, _results(spark, job, frame, partial(_send_ranges, task=_task(job, options)))
+
+
+def _copy_by_key(spark: SparkSession, job: Job, options: CopyOptions) -> list[dict[str, int]]:
+    """In the order of the key, one short transaction after the other; exact once the stream has come to `lsn`."""
+    settle(options.url, options.point_timeout_s)
+    table = plan_table(options.url, job.schema, job.table, options.publications)
+    key = primary_key(options.url, table)
+    job.schema_version = schema_version(table.relation)
+    send = partial(_send_by_key, task=_task(job, options), table=table, key=key)
+    results = _results(spark, job, spark.range(0, 1, 1, 1), send)
+    now = plan_table(options.url, job.schema, job.table, options.publications)
+    if schema_version(now.relation) != job.schema_version:
+        raise DeliveryError("the table's shape changed while it was read", remedy="it is read again")
+    job.lsn = format_lsn(current_lsn(options.url))
+    return results
+
+
+def _source(job: Job, options: CopyOptions) -> dict[str, str]:
+    return {
         "url": options.url,
         "table": quoted_name(job.schema, job.table),
         "publication": ",".join(options.publications),
         "numPartitions": str(options.parallelism),
-        "shape": "located",
         "format": options.format,
-        "snapshotName": point.snapshot_name,
         "batchRows": str(job.chunk_rows),
         "batchBytes": str(_BATCH_BYTES),
     }
+
+
+def _task(job: Job, options: CopyOptions) -> _Task:
     fields = {
         "table": job.table,
         "schema": job.schema,
@@ -115,29 +142,44 @@ def _send(
         "schema_version": job.schema_version,
     }
     subject = f"init.snap.{table_token(job.schema, job.table)}.{job.id}"
-    parsed = SnapshotOptions.from_spark(source)
-    task = _Task(options, parsed, fields, subject, progress_subject(job.id), job.chunk_rows)
+    source = SnapshotOptions.from_spark(_source(job, options))
+    return _Task(options, source, fields, subject, progress_subject(job.id), job.chunk_rows)
+
+
+def _results(
+    spark: SparkSession, job: Job, frame: DataFrame, send: Callable[[Batches], Batches]
+) -> list[dict[str, int]]:
     spark.sparkContext.setJobGroup(job.id, f"snapshot of {job.schema}.{job.table}", interruptOnCancel=True)
-    frame = spark.read.format("pgsnapshot").options(**source).load().coalesce(options.parallelism)
-    sent = frame.mapInArrow(partial(_run, task=task), f"{_RESULT} string").toArrow()
+    sent = frame.mapInArrow(send, f"{_RESULT} string").toArrow()
     return [json.loads(text) for text in sent.column(_RESULT).to_pylist()]
 
 
-def _run(batches: Iterator[pa.RecordBatch], task: _Task) -> Iterator[pa.RecordBatch]:
+def _send_ranges(batches: Batches, task: _Task) -> Batches:
     for range_ in located_ranges(batches):
-        with borrow_publisher(task.options.nats) as publisher, Mentions(task.options.nats) as mentions:
-            sender = _Sender(publisher, mentions, task, range_.part.number)
-            maker = ChunkMaker(
-                task.fields,
-                first_number=range_.part.number * _NUMBERS_PER_RANGE,
-                max_rows=task.chunk_rows,
-                max_bytes=publisher.max_payload - _HEADROOM_BYTES,
-                is_json=task.options.is_json,
-            )
-            for batch in read_range(task.source, range_):
-                sender.send(list(maker.chunks(batch.column(ROW))))
-            result = sender.finish()
-        yield pa.RecordBatch.from_pylist([{_RESULT: json.dumps(result)}], schema=_RESULT_ARROW)
+        yield _send_all(read_range(task.source, range_), task, range_.part.number)
+
+
+def _send_by_key(batches: Batches, task: _Task, table: SnapshotTable, key: Key) -> Batches:
+    for batch in batches:
+        for _ in range(batch.num_rows):
+            yield _send_all(read_by_key(task.source, table, key), task, 0)
+
+
+def _send_all(rows: Batches, task: _Task, range_number: int) -> pa.RecordBatch:
+    """Read and send; the one row that reports it."""
+    with borrow_publisher(task.options.nats) as publisher, Mentions(task.options.nats) as mentions:
+        sender = _Sender(publisher, mentions, task, range_number)
+        maker = ChunkMaker(
+            task.fields,
+            first_number=range_number * _NUMBERS_PER_RANGE,
+            max_rows=task.chunk_rows,
+            max_bytes=publisher.max_payload - _HEADROOM_BYTES,
+            is_json=task.options.is_json,
+        )
+        for batch in rows:
+            sender.send(list(maker.chunks(batch.column(ROW))))
+        result = sender.finish()
+    return pa.RecordBatch.from_pylist([{_RESULT: json.dumps(result)}], schema=_RESULT_ARROW)
 
 
 class _Sender:
@@ -184,7 +226,9 @@ def _joined(first: pa.Array | None, second: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(first, second, b"")
 
 
-def _end_message(job: Job, options: CopyOptions, point: Point, cdc_sequence: int, checksum: str) -> dict[str, Any]:
+def _end_message(
+    job: Job, options: CopyOptions, point: Point | None, cdc_sequence: int, checksum: str
+) -> dict[str, Any]:
     fields = {
         "table": job.table,
         "schema": job.schema,
@@ -201,7 +245,7 @@ def _end_message(job: Job, options: CopyOptions, point: Point, cdc_sequence: int
         "timestamp": int(time.time()),
         "replaces": job.replaces,
     }
-    if point.method == "filter":
+    if point is not None and point.method == "filter":
         fields |= {"xmin": point.xmin, "xmax": point.xmax, "xip": list(point.xip)}
     return fields
 

@@ -29,7 +29,7 @@ _BACKOFF_S = 1.0
 _CHUNK_ROWS = 10_000
 _MOST_CHUNK_ROWS = 1_000_000
 _SCHEMAS_S = 0.5
-METHODS = ("export", "filter")
+METHODS = ("export", "filter", "watermark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class Bootstrap:
     def _try(self, job: Job) -> HeadgateError | None:
         try:
             job.rows_expected = _estimate(self._options.copy.url, job.schema, job.table)
-            copy_table(self._spark, job, self._options.copy, lambda _: None)
+            copy_table(self._spark, job, self._options.copy)
         except Exception as error:  # whatever Spark throws ends up in the job, never in a dead thread
             return from_spark(error).at(f"snapshot of {job.schema}.{job.table}")
         with self._changed:

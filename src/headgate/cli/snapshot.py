@@ -22,7 +22,7 @@ _ENDED = ("done", "failed", "cancelled")
 
 def snapshot(
     table: Annotated[str | None, typer.Argument(help="The table: users, or shop.users.")] = None,
-    method: Annotated[str, typer.Option("--method", help="export or filter; the configuration says which.")] = "",
+    method: Annotated[str, typer.Option("--method", help="export, filter or watermark.")] = "",
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end, and show progress.")] = True,
     cancel: Annotated[str | None, typer.Option("--cancel", metavar="ID", help="End a snapshot.")] = None,
     url: Annotated[str | None, typer.Option("--url", help="Control plane, if not that of the configuration.")] = None,

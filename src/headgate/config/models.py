@@ -326,8 +326,9 @@ class BootstrapSection(Section):
     max_age: Duration = Field(7 * 86400.0, description="Drop snapshots older than this.")
     max_bytes: Size = Field(0, description="The most the stream of snapshots may hold; 0 means no limit.")
     chunk_rows: int = Field(10_000, ge=1, le=1_000_000, description="Rows in one message, as far as it has room.")
-    method: Literal["export", "filter"] = Field(
-        "export", description="How the consistent point is taken: by a temporary slot, or without one."
+    method: Literal["export", "filter", "watermark"] = Field(
+        "export",
+        description="`export`: by a temporary slot; `filter`: without one; `watermark`: in short transactions.",
     )
     parallelism: int = Field(2, ge=1, le=64, description="Tasks that copy a table side by side.")
     timeout: Duration = Field(60.0, gt=0, description="How long to wait for running transactions.")

@@ -90,7 +90,7 @@ def test_an_event_trigger_tells_of_ddl_that_no_row_follows(bridge: Bridge, admin
     assert [column["name"] for column in described["data"]["columns"]] == ["id", "note"]
 
 
-@pytest.mark.parametrize("method", ["export", "filter"])
+@pytest.mark.parametrize("method", ["export", "filter", "watermark"])
 def test_a_snapshot_has_the_bytes_of_the_stream(bridge: Bridge, admin: Admin, method: str) -> None:
     admin.execute("create table t (id int primary key, note text, doc jsonb, at timestamptz, big text)")
     bridge.start()
@@ -131,6 +131,23 @@ def test_the_end_says_how_much_there_is(bridge: Bridge, admin: Admin) -> None:
     decoded = [msgspec.msgpack.decode(chunk, type=Chunk) for chunk in chunks]
     assert {(each.snapshot_id, each.lsn) for each in decoded} == {(end["snapshot_id"], end["lsn"])}
     assert sorted(len(each.data) for each in decoded) == [500, 1000, 1000]
+
+
+def test_in_the_order_of_a_key_of_any_kind(bridge: Bridge, admin: Admin) -> None:
+    admin.execute("create table t (a text, n int, b numeric, primary key (b, a)); create table keyless (id int)")
+    odd = ["", " ", "\\", "\t", "a\nb", "\x7f", "é", "'", "%s", "-"]
+    with admin.cursor() as cursor:
+        cursor.executemany("insert into t values (%s, 1, %s)", [(text, b) for text in odd for b in (-1.50, 0, 1e30)])
+    end, chunks = bridge.start().snapshot(f"{bridge.name}.t", b'{"chunk_rows": 3, "method": "watermark"}')
+    assert (end["row_count"], end["method"]) == (30, "watermark")
+    rows = [msgspec.msgpack.decode(row) for row in rows_of(chunks)]
+    assert sorted({row["a"] for row in rows}) == sorted(odd)
+    assert bridge.ask(f"{bridge.name}.keyless", b'{"method": "watermark"}')["accepted"]
+    assert bridge.bootstrap is not None
+    wait_until(lambda: all(job.ended for job in bridge.bootstrap.jobs()))  # type: ignore[union-attr]
+    failed = bridge.bootstrap.jobs()[0]
+    assert failed.error is not None
+    assert (failed.state, failed.error["kind"]) == ("failed", "config")
 
 
 def test_an_empty_table_has_an_end_and_no_chunks(bridge: Bridge, admin: Admin) -> None:
