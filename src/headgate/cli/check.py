@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from typing import Annotated
 
 import typer
@@ -22,11 +23,17 @@ def check(
     spark: Annotated[
         bool, typer.Option("--spark", help="Also start Spark and run a job on its workers (takes seconds).")
     ] = False,
+    ddl_trigger: Annotated[
+        bool, typer.Option("--ddl-trigger", help="Only print the SQL of the optional trigger that reports DDL at once.")
+    ] = False,
 ) -> None:
     """Check servers, privileges, Java and Spark live; every failure comes with the SQL or command that mends it.
 
     Exits with 1 when a check fails. A cluster's workers are always tried, local ones with --spark.
     """
+    if ddl_trigger:
+        typer.echo(resources.files("headgate.sources.postgres_cdc").joinpath("ddl_trigger.sql").read_text(), nl=False)
+        return
     loaded = load(config)
     checks = list(run_checks(loaded, start_spark=spark))
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from importlib import resources
 
 import msgspec
 import psycopg
@@ -82,9 +83,11 @@ def test_the_stream_and_the_bucket_learn_of_a_new_shape(bridge: Bridge, admin: A
 def test_an_event_trigger_tells_of_ddl_that_no_row_follows(bridge: Bridge, admin: Admin) -> None:
     admin.execute("create table t (id int primary key)")
     bridge.start()
-    with admin.transaction():
+    admin.execute(resources.files("headgate.sources.postgres_cdc").joinpath("ddl_trigger.sql").read_bytes())
+    try:
         admin.execute("alter table t add note text")
-        admin.execute("select pg_logical_emit_message(true, 'headgate.ddl', 'alter table t')")
+    finally:
+        admin.execute("drop event trigger headgate_ddl")
     described, message = bridge.events(2)
     assert (described["operation"], message["operation"]) == ("SCHEMA", "MESSAGE")
     assert [column["name"] for column in described["data"]["columns"]] == ["id", "note"]
