@@ -34,7 +34,7 @@ def count_bytes(count: int) -> bytes:
     return _COUNT.pack(count)
 
 
-def events_in(message: bytes | memoryview) -> int:
+def events_in(message: bytes | bytearray | memoryview) -> int:
     """How many events a message of a transaction becomes: one for each table of a Truncate."""
     kind = message[0]
     if kind == _TRUNCATE:

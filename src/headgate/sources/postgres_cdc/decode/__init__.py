@@ -20,8 +20,10 @@ The way of a range:
     gaps           puts in what was left to the reference
     columns, image_columns                   Arrow
 
-and what it needs: `shapes` and `tables` turn relations into the tables that kernels read (`layout` describes them),
-`wording` has the constant bytes of events, `reference` is the slow way, `jit` compiles.
+and the way of a table's rows in a snapshot: `copy_text` makes messages of COPY's text, `row_encoder` rows of those.
+
+What all need: `shapes` and `tables` turn relations into the tables that kernels read (`layout` describes them),
+`wording` has the constant bytes of events, `reference` is the slow way, `jit` and `symbols` compile.
 
 Left to the reference, some microseconds each: values of arrays, composites, hstore and timetz; NaN and infinite or
 subnormal floats; dates and times that are infinite, BC, beyond the year 9999 or not in UTC; whole events for TRUNCATE,

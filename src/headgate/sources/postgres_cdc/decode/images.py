@@ -15,7 +15,6 @@ from headgate.sources.postgres_cdc.decode import json_form, layout, msgpack_form
 from headgate.sources.postgres_cdc.decode.events import Form, add_gap, events_in
 from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, TABLE, compile_kernel, part
 from headgate.sources.postgres_cdc.decode.layout import JSON, Bytes, Numbers, State, Table, Tables
-from headgate.sources.postgres_cdc.decode.symbols import own_symbols
 from headgate.sources.postgres_cdc.decode.text import le32
 from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, find_rows
 
@@ -95,5 +94,4 @@ def _kernel(form: int, sources: int) -> ImageKernel:
 def image_kernel(form: int = JSON) -> ImageKernel:
     """Notes where each row's image ends in `out`, or NO_IMAGE. Goes on at state[ROWS]; FULL if it needs more room."""
     signature = types.int64(BYTES_READ, NUMBERS, layout.TABLES_TYPE, TABLE, types.int64, BYTES, NUMBERS, TABLE)
-    with own_symbols("images", form):
-        return compile_kernel(signature, partial(_kernel, form))
+    return compile_kernel(signature, partial(_kernel, form))

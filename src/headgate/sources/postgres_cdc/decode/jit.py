@@ -27,6 +27,8 @@ import numpy as np
 from numba import config, njit, types
 from numba.core.compiler_lock import global_compiler_lock
 
+from headgate.sources.postgres_cdc.decode.symbols import own_symbols
+
 __all__ = ["BYTES", "BYTES_READ", "NUMBERS", "SOURCES", "TABLE", "compile_kernel", "inlined", "part", "signed"]
 
 logger = logging.getLogger(__name__)
@@ -76,9 +78,10 @@ def compile_kernel(signature: Any, build: Callable[[int], Callable[P, R]]) -> Ca
     `build` makes the kernel, which must close over the number it is given, and over nothing else but numbers.
     """
     function = build(SOURCES)
-    assert SOURCES in [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    numbers = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    assert SOURCES in numbers
     compiled: Callable[P, R]
-    with global_compiler_lock, _without_vectors():
+    with global_compiler_lock, _without_vectors(), own_symbols(function.__module__, function.__qualname__, *numbers):
         try:
             compiled = njit(signature, cache=True, **_OPTIONS)(function)
         except RuntimeError:  # nowhere to keep it, neither beside the sources nor in the user's cache

@@ -15,9 +15,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba.core import bytecode
-from numba.core.compiler_lock import global_compiler_lock
-
-from headgate.sources.postgres_cdc.decode.jit import SOURCES
 
 __all__ = ["own_symbols"]
 
@@ -25,13 +22,15 @@ _identity: Any = bytecode.FunctionIdentity
 
 
 @contextmanager
-def own_symbols(*kernel: str | int) -> Iterator[None]:
-    """What is compiled inside gets numbers that no other kernel uses, and no other version of this one."""
-    digest = hashlib.sha256(repr((kernel, SOURCES)).encode()).digest()
-    with global_compiler_lock:
-        before = _identity._unique_ids
-        _identity._unique_ids = itertools.count(int.from_bytes(digest[:6], "big") << 14)
-        try:
-            yield
-        finally:
-            _identity._unique_ids = before
+def own_symbols(*kernel: object) -> Iterator[None]:
+    """What is compiled inside gets numbers that no other kernel uses, and no other version of this one.
+
+    `kernel` tells it from all others. Hold the compiler's lock meanwhile.
+    """
+    digest = hashlib.sha256(repr(kernel).encode()).digest()
+    before = _identity._unique_ids
+    _identity._unique_ids = itertools.count(int.from_bytes(digest[:6], "big") << 14)
+    try:
+        yield
+    finally:
+        _identity._unique_ids = before

@@ -1,0 +1,131 @@
+"""One range of a table as COPY's text, read in a snapshot that somebody holds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import psycopg
+from psycopg import pq, sql
+
+from headgate.model import AuthError, HeadgateError, StateError
+from headgate.sources.postgres_cdc.replication import connect_error
+from headgate.sources.postgres_snapshot.connections import open_raw
+from headgate.sources.postgres_snapshot.plan import SnapshotTable, TableRange
+
+__all__ = ["Piece", "SnapshotRange", "copy_texts", "reader_name"]
+
+_MAY_NOT = b"42501"
+# Encoding a piece takes so long as the socket's buffers take in from the server, which then need not wait.
+_PIECE_ROWS = 1024
+_PIECE_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRange:
+    """All that is needed to read a range but the address. Goes to the executors."""
+
+    table: SnapshotTable
+    part: TableRange
+    snapshot_name: str
+
+    @property
+    def where(self) -> str:
+        """Its name in errors."""
+        return f"{self.table.relation.schema}.{self.table.relation.name}, range {self.part.number}"
+
+
+class Piece(NamedTuple):
+    """Whole rows of COPY's text, good until the next piece is asked for, and whether a batch ends with them."""
+
+    text: memoryview
+    is_last: bool
+
+
+def reader_name(snapshot_name: str) -> str:
+    """How the connections that use a snapshot call themselves."""
+    return f"headgate snapshot {snapshot_name}"
+
+
+def copy_texts(url: str, range_: SnapshotRange, batch_rows: int, batch_bytes: int) -> Generator[Piece]:
+    """The rows of a range, in pieces that go together to batches: `batch_rows` rows, or fewer at `batch_bytes`."""
+    with open_raw(url, reader_name(range_.snapshot_name)) as connection:
+        _enter_snapshot(connection, range_)
+        statement = range_.table.copy_statement(range_.part).as_bytes(None)
+        _require(connection, connection.exec_(statement), pq.ExecStatus.COPY_OUT, range_)
+        buffer = io.BytesIO()
+        rows_left, bytes_left, is_more = batch_rows, batch_bytes, True
+        while is_more:
+            count, is_more = _receive(connection, buffer, min(rows_left, _PIECE_ROWS), range_)
+            size = buffer.tell()
+            rows_left, bytes_left = rows_left - count, bytes_left - size
+            is_last = not is_more or rows_left <= 0 or bytes_left <= 0
+            with buffer.getbuffer() as whole, whole[:size] as text:
+                yield Piece(text, is_last)
+            buffer.seek(0)
+            if is_last:
+                rows_left, bytes_left = batch_rows, batch_bytes
+
+
+def _enter_snapshot(connection: pq.abc.PGconn, range_: SnapshotRange) -> None:
+    begin = connection.exec_(b"begin isolation level repeatable read read only")
+    _require(connection, begin, pq.ExecStatus.COMMAND_OK, range_)
+    snapshot = sql.SQL("set transaction snapshot {}").format(range_.snapshot_name).as_bytes(None)
+    result = connection.exec_(snapshot)
+    if result.status != pq.ExecStatus.COMMAND_OK:
+        raise StateError(
+            f"the snapshot cannot be used: {_message(connection, result)}",
+            where=range_.where,
+            remedy="whoever holds it must hold it until all is read, on the same server; take a new one",
+        )
+
+
+def _receive(connection: pq.abc.PGconn, buffer: io.BytesIO, most_rows: int, range_: SnapshotRange) -> tuple[int, bool]:
+    """Put a piece into the buffer; how many rows it has, and whether more may come.
+
+    PostgreSQL sends each row as a message of its own, so this loop is done per row, in Python, but nothing else is. A
+    `BytesIO` takes rows in for next to nothing; a list of them would cost as much again as receiving them.
+    """
+    get, put = connection.get_copy_data, buffer.write
+    count, room = 0, _PIECE_BYTES
+    try:
+        while count < most_rows and room > 0:
+            size, data = get(0)
+            if size < 0:
+                _require(connection, connection.get_result(), pq.ExecStatus.COMMAND_OK, range_)
+                return count, False
+            put(data)
+            count += 1
+            room -= size
+    except psycopg.Error as error:
+        raise connect_error(str(error), range_.where) from None
+    return count, True
+
+
+def _require(
+    connection: pq.abc.PGconn, result: pq.abc.PGresult | None, status: pq.ExecStatus, range_: SnapshotRange
+) -> None:
+    if result is None or result.status != status:
+        raise _failure(connection, result, range_)
+
+
+def _message(connection: pq.abc.PGconn, result: pq.abc.PGresult | None) -> str:
+    primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) if result is not None else None
+    return primary.decode(errors="replace") if primary else connection.get_error_message().strip()
+
+
+def _failure(connection: pq.abc.PGconn, result: pq.abc.PGresult | None, range_: SnapshotRange) -> HeadgateError:
+    message = _message(connection, result)
+    if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE) == _MAY_NOT:
+        return AuthError(message, where=range_.where, remedy=_permission(connection, range_, message))
+    return connect_error(message, range_.where)
+
+
+def _permission(connection: pq.abc.PGconn, range_: SnapshotRange, message: str) -> str:
+    role = sql.Identifier(connection.user.decode())
+    leaf = sql.Identifier(range_.part.leaf.schema, range_.part.leaf.name)
+    if "row-level security" in message:
+        return sql.SQL("ALTER ROLE {} BYPASSRLS;").format(role).as_string(None)
+    return sql.SQL("GRANT SELECT ON {} TO {};").format(leaf, role).as_string(None)
