@@ -18,7 +18,6 @@ from headgate.control.logs import configure_logs
 from headgate.model import ConfigError, ConnectError, OccupiedError, Status
 from headgate.pipeline.report import Report, Reporter
 
-
 SNAPSHOT = {"pipeline": "orders", "id": "s2", "replaces": ["s1"], "state": "running", "schema": "public",
             "table": "users", "rows": 5}  # fmt: skip
 

@@ -18,6 +18,7 @@ from headgate.cli.check import check
 from headgate.cli.demo import demo
 from headgate.cli.init import init
 from headgate.cli.output import note, print_error
+from headgate.cli.replica import replica
 from headgate.cli.reset import reset
 from headgate.cli.run import run
 from headgate.cli.schema import schema
@@ -45,6 +46,9 @@ app = typer.Typer(
 
 for command in (demo, init, validate, check, run, bridge, snapshot, status, up, reset, schema):
     app.command()(command)
+
+
+app.add_typer(replica, name="replica")
 
 
 def _show_version(asked: bool) -> None:

@@ -12,11 +12,12 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
+from headgate.cli.demo_replica import DemoReplica
 from headgate.cli.demo_view import demo_line, demo_view
 from headgate.cli.output import JsonOption, note, note_console, print_json
 from headgate.cli.run import stop_on_signals
 from headgate.config import Config, parse
-from headgate.config.models import NatsDestinationSection
+from headgate.config.models import NatsDestinationSection, PostgresCdcSourceSection
 from headgate.control import Service
 from headgate.control.logs import configure_logs
 from headgate.control.shop import Shop
@@ -31,6 +32,7 @@ __all__ = ["demo"]
 _REFRESH_S = 0.5
 _LINE_EVERY_S = 5.0
 _FIRST_EVENT_S = 120.0
+_VERDICT_S = 30.0
 
 
 def demo(
@@ -43,7 +45,7 @@ def demo(
     ] = Path(".headgate/demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """See events flow: starts embedded PostgreSQL, NATS and Spark, a pipeline, and a live view.
+    """See events flow: starts embedded PostgreSQL, NATS and Spark, pipelines, a SQLite replica, and a live view.
 
     Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived at NATS.
     """
@@ -63,30 +65,37 @@ def demo(
         opened.callback(service.stop)
         service.start()
         watches = [opened.enter_context(StreamWatch(options)) for options in _streams(config, service)]
-        _show(service, watches, seconds)
+        replica = opened.enter_context(_replica(config, service))
+        _show(service, watches, replica, seconds)
+        if seconds:
+            replica.await_verdict(_VERDICT_S)
         note("stopping")
     error = service.first_error()
     if error is not None:
         raise error
-    _tell(watches, began, as_json, config)
+    _tell(watches, replica, began, as_json, config)
 
 
-def _tell(watches: list[StreamWatch], began: float, as_json: bool, config: Config) -> None:
-    """What arrived; nothing at one of the streams is a failure."""
+def _tell(watches: list[StreamWatch], replica: DemoReplica, began: float, as_json: bool, config: Config) -> None:
+    """What arrived; nothing at one of the streams is a failure, and so is a copy that is not exact."""
     for watch in watches:
         if watch.first_arrival is None:
             raise DeliveryError(
                 f"no event arrived at the stream {watch.stream}",
                 remedy=f"read the logs in {config.project.data_dir / 'logs'}",
             )
+    if replica.exact is False:
+        raise DeliveryError(f"the replica: {replica.state}", remedy=f"read {config.project.data_dir / 'logs'}")
     first_s = min(watch.first_arrival or 0 for watch in watches) - began
     if as_json:
         arrived = {watch.stream: watch.arrived for watch in watches}
-        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2)})
+        copy = {"exact": replica.exact, "rows": replica.rows, "path": str(replica.path)}
+        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2), "replica": copy})
         return
     for watch in watches:
         note(f"{watch.arrived:,} events arrived at the NATS stream {watch.stream}")
     note(f"the first one {first_s:.1f} s after the start")
+    note(f"replica in {replica.path}: {replica.state}")
 
 
 def _config(data_dir: Path) -> Config:
@@ -103,22 +112,32 @@ def _streams(config: Config, service: Service) -> list[NatsOptions]:
     ]
 
 
-def _show(service: Service, watches: list[StreamWatch], seconds: float) -> None:
+def _replica(config: Config, service: Service) -> DemoReplica:
+    endpoints = service.endpoints
+    assert endpoints is not None
+    changes, shop = config.destinations["changes"], config.sources["shop"]
+    assert isinstance(changes, NatsDestinationSection)
+    assert isinstance(shop, PostgresCdcSourceSection)
+    urls = endpoints.nats_url or "", endpoints.postgres_url or ""
+    return DemoReplica(config.project.data_dir, *urls, changes.stream, shop.slot)
+
+
+def _show(service: Service, watches: list[StreamWatch], replica: DemoReplica, seconds: float) -> None:
     """Show what happens until the time is over, a stop is asked for, or every pipeline has ended."""
     with ExitStack() as opened:
         live: Live | None = None
         if note_console.is_terminal:
-            live = Live(demo_view(service, watches), console=note_console, auto_refresh=False)
+            live = Live(demo_view(service, watches, replica), console=note_console, auto_refresh=False)
             opened.enter_context(live)
         next_line = 0.0
         while not service.wait(_REFRESH_S) and not _over(watches, seconds):
             for watch in watches:
                 watch.poll()
             if live is not None:
-                live.update(demo_view(service, watches), refresh=True)
+                live.update(demo_view(service, watches, replica), refresh=True)
             elif time.monotonic() >= next_line:
                 next_line = time.monotonic() + _LINE_EVERY_S
-                note(demo_line(service, watches))
+                note(demo_line(service, watches, replica))
 
 
 def _over(watches: list[StreamWatch], seconds: float) -> bool:

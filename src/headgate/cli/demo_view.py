@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.demo_replica import DemoReplica
 from headgate.control import Service
 from headgate.control.watch import StreamWatch
 from headgate.pipeline.report import Report
@@ -19,10 +20,10 @@ __all__ = ["demo_line", "demo_view"]
 _COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error": "red"}
 
 
-def demo_view(service: Service, watches: list[StreamWatch]) -> RenderableType:
+def demo_view(service: Service, watches: list[StreamWatch], replica: DemoReplica) -> RenderableType:
     """The whole screen."""
     return Panel(
-        Group(_pipelines(service), "", _events(watches), "", _addresses(service)),
+        Group(_pipelines(service), "", _events(watches), "", _copy(replica), "", _addresses(service, replica)),
         title="[bold]headgate demo[/]",
         subtitle="Ctrl-C ends it",
         border_style="cyan",
@@ -30,10 +31,10 @@ def demo_view(service: Service, watches: list[StreamWatch]) -> RenderableType:
     )
 
 
-def demo_line(service: Service, watches: list[StreamWatch]) -> str:
+def demo_line(service: Service, watches: list[StreamWatch], replica: DemoReplica) -> str:
     """The same in one line, where there is no terminal."""
     parts = [f"{r.pipeline} {r.status.value} {r.rows_per_second:,.0f} rows/s lag {_lag(r)}" for r in service.reports()]
-    return f"{'; '.join(parts)}; {sum(watch.arrived for watch in watches):,} events in NATS"
+    return f"{'; '.join(parts)}; {sum(watch.arrived for watch in watches):,} events in NATS; replica {replica.state}"
 
 
 def _lag(report: Report) -> str:
@@ -79,7 +80,12 @@ def _gist(payload: str) -> str:
         return payload
 
 
-def _addresses(service: Service) -> Table:
+def _copy(replica: DemoReplica) -> Text:
+    colour = {True: "green", False: "red", None: "dim"}[replica.exact]
+    return Text.assemble(("replica in SQLite  ", "bold"), (replica.state, colour))
+
+
+def _addresses(service: Service, replica: DemoReplica) -> Table:
     table = Table(box=None, show_header=False)
     endpoints = service.endpoints
     assert endpoints is not None
@@ -87,5 +93,6 @@ def _addresses(service: Service) -> Table:
     table.add_row("metrics", f"curl {service.url}/metrics", style="dim")
     table.add_row("NATS", f"nats --server {endpoints.nats_url} sub 'cdc.>'", style="dim")
     table.add_row("PostgreSQL", f'psql "{endpoints.postgres_url}" -c "table shop.stock"', style="dim")
+    table.add_row("replica", f"sqlite3 {replica.path} .tables", style="dim")
     table.add_row("next", "headgate init && headgate run", style="bold")
     return table

@@ -15,12 +15,12 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.cli.bridge import nats_url as nats_url_from
+from headgate.cli.bridge import nats_url
 from headgate.cli.output import JsonOption, data_console, note, note_console, print_json
 from headgate.consume.link import Link
 from headgate.model import HeadgateError, UsageError
 from headgate.replica import Progress as ReplicaProgress
-from headgate.replica import Replica, TableReport, Target, open_target, verify
+from headgate.replica import Replica, TableReport, Target, open_target, stop, verify
 from headgate.replica.lag import has_applied, last_sequence
 from headgate.replica.verify import Source
 
@@ -145,7 +145,7 @@ def verify_command(
 
 def _nats(url: str | None) -> str:
     if url is None and "NATS_HOST" in os.environ:
-        return nats_url_from(os.environ)
+        return nats_url(os.environ)
     return url or "nats://localhost:4222"
 
 
@@ -174,12 +174,15 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 async def _follow(kept: Replica, *, once: bool) -> None:
     """SIGTERM ends it like Ctrl-C: after the commit that is under way."""
     task = asyncio.create_task(kept.run(once=once))
+    asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
+        loop.add_signal_handler(number, asked.set)
+    waiting = asyncio.create_task(asked.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await stop(task)
+    if asked.is_set():
         note("stopped; everything that was applied is kept")
 
 

@@ -1,0 +1,53 @@
+"""How far a consumer has come: small, JSON, and enough to go on exactly there.
+
+sequence     every message up to it has been given out, but for tables that say `after`
+tables       by key: the shape in force, the snapshot that it began with, the rule if that is still needed,
+             and `lsn`, the commit of the last transaction on it: whatever is not behind it is a repetition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.consume.rules import Rule
+from headgate.model import StateError
+
+__all__ = ["Bookmark", "TableMark"]
+
+
+class TableMark(msgspec.Struct, omit_defaults=True):
+    """One table that is joined to the stream."""
+
+    schema: str
+    table: str
+    version: str
+    snapshot_id: str = ""
+    after: int = 0
+    lsn: int = 0
+    rule: Rule | None = None
+
+
+class Bookmark(msgspec.Struct):
+    """The whole position. `msg_id` is that of the message at `sequence`, to know the stream again."""
+
+    stream: str
+    sequence: int
+    msg_id: str | None
+    tables: dict[str, TableMark]
+    format: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, position: Mapping[str, Any]) -> Bookmark:
+        try:
+            return msgspec.convert(position, cls)
+        except msgspec.ValidationError as error:
+            raise StateError(
+                f"not a position of a consumer: {error}", remedy="give back what position() returned, or nothing"
+            ) from None

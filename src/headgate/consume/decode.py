@@ -1,0 +1,180 @@
+"""A message's bytes -> a change, or the rows of a snapshot's chunk.
+
+MessagePack and JSON are told apart by their first byte. Values are those of MessagePack, whatever the format was: in
+JSON, bytes are base64 and a JSON column stands in the event as it is, so the table's shape is needed to read them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.consume.change import SCHEMA, Change, SnapshotInfo
+from headgate.consume.link import Link
+from headgate.consume.schema import Column, Schema
+from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
+from headgate.model import ProtocolError
+from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
+
+__all__ = ["Payloads", "read_change", "read_info", "read_rows"]
+
+_MAX_PAYLOAD_BYTES = 64 << 20
+_JSON_TYPES = ("json", "jsonb")
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_REMEDY = "is the stream made by a bridge of headgate, in its own format (not debezium)?"
+
+
+class _JsonChange(msgspec.Struct, kw_only=True):
+    """An event in JSON whose rows are not read yet."""
+
+    schema: str | None
+    table: str | None
+    operation: str
+    commit_lsn: str
+    msg_id: str
+    data: msgspec.Raw
+    old: msgspec.Raw | None = None
+    schema_version: str | None = None
+    commit_time: str | None = None
+    xid: int | None = None
+    event_count: int | None = None
+    ordinal: int | None = None
+    relation_id: int | None = None
+
+
+class _Chunk(msgspec.Struct):
+    data: list[dict[str, Any]]
+
+
+class _JsonChunk(msgspec.Struct):
+    data: list[dict[str, msgspec.Raw]]
+
+
+_change = msgspec.msgpack.Decoder(Change)
+_json_change = msgspec.json.Decoder(_JsonChange)
+_chunk = msgspec.msgpack.Decoder(_Chunk)
+_json_chunk = msgspec.json.Decoder(_JsonChunk)
+_json_row = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Payloads:
+    """Undoes what was done to a payload on its way: each message is decompressed, then parts are joined."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._joiner = ChunkJoiner()
+        self._decompressor = Decompressor(max_bytes=_MAX_PAYLOAD_BYTES)
+
+    async def whole(self, payload: bytes, headers: Mapping[str, str] | None) -> bytes | None:
+        """The payload, or None while parts of it are missing."""
+        if headers is None:
+            return payload
+        encoding = headers.get(ENCODING_HEADER)
+        if encoding:
+            dictionary_id = headers.get(DICTIONARY_HEADER, "")
+            if dictionary_id and not self._decompressor.knows(dictionary_id):
+                await self._learn(dictionary_id)
+            payload = self._decompressor.decompress(payload, encoding, dictionary_id)
+        return self._joiner.feed(payload, headers.get(CHUNK_HEADER))
+
+    async def _learn(self, dictionary_id: str) -> None:
+        data = await self._link.value(BUCKET, dictionary_id)
+        if data is None:
+            raise ProtocolError(
+                f"the dictionary {dictionary_id[:40]!r} is not in the bucket {BUCKET}",
+                remedy="messages that need it cannot be read; take a new snapshot from a new stream",
+            )
+        self._decompressor.learn(dictionary_id, data)
+
+
+def read_change(payload: bytes, schema_of: Callable[[str | None, str | None], Schema | None]) -> Change:
+    """One event. `schema_of` gives the shape in force of a table, which JSON needs."""
+    try:
+        if payload[:1] != b"{":
+            return _change.decode(payload)
+        found = _json_change.decode(payload)
+        fields = {name: getattr(found, name) for name in _JsonChange.__struct_fields__}
+        schema = None if found.operation == SCHEMA else schema_of(found.schema, found.table)
+        fields["data"] = _json_values(found.data, schema)
+        fields["old"] = None if found.old is None else _json_values(found.old, schema)
+        return Change(**fields)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ProtocolError(f"not an event: {error}", remedy=_REMEDY) from None
+
+
+def read_rows(payload: bytes, schema: Schema) -> list[dict[str, Any]]:
+    """The rows of one chunk."""
+    try:
+        if payload[:1] != b"{":
+            return _chunk.decode(payload).data
+        readers = _readers(schema)
+        return [_row(row, readers) for row in _json_chunk.decode(payload).data]
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ProtocolError(f"not a chunk of a snapshot: {error}", remedy=_REMEDY) from None
+
+
+def read_info(payload: bytes) -> SnapshotInfo:
+    """The message that ends a snapshot."""
+    try:
+        decode = msgspec.json.decode if payload[:1] == b"{" else msgspec.msgpack.decode
+        return decode(payload, type=SnapshotInfo)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ProtocolError(f"not the end of a snapshot: {error}", remedy=_REMEDY) from None
+
+
+_Reader = Callable[[bytes], Any]
+
+
+def _json_values(raw: msgspec.Raw, schema: Schema | None) -> dict[str, Any]:
+    if schema is None:
+        plain: dict[str, Any] = msgspec.json.decode(raw)
+        return plain
+    return _row(_json_row.decode(raw), _readers(schema))
+
+
+def _row(row: dict[str, msgspec.Raw], readers: dict[str, _Reader]) -> dict[str, Any]:
+    return {name: readers.get(name, msgspec.json.decode)(bytes(value)) for name, value in row.items()}
+
+
+def _readers(schema: Schema) -> dict[str, _Reader]:
+    return {column.name: _reader(column) for column in schema.columns}
+
+
+def _reader(column: Column) -> _Reader:
+    name = column.element if column.kind == "array" else column.base_type or column.type
+    read = _scalar_reader(name or "")
+    return _list_reader(read, nested=name not in _JSON_TYPES) if column.kind == "array" else read
+
+
+def _scalar_reader(type_name: str) -> _Reader:
+    if type_name in _JSON_TYPES:
+        return lambda raw: None if raw == b"null" else raw.decode()
+    if type_name == "bytea":
+        return lambda raw: None if raw == b"null" else base64.b64decode(msgspec.json.decode(raw))
+    if type_name in ("real", "double precision"):
+        return _float
+    return msgspec.json.decode
+
+
+def _float(raw: bytes) -> float | None:
+    value = msgspec.json.decode(raw)
+    return _NUMBERS[value] if isinstance(value, str) else None if value is None else float(value)
+
+
+def _list_reader(read: _Reader, *, nested: bool) -> _Reader:
+    """`nested`: a list in a list is another dimension, and no value of its own."""
+
+    def values(raw: bytes) -> Any:
+        if raw[:1] != b"[":
+            return msgspec.json.decode(raw)  # NULL, or an array with other bounds as text
+        items = map(bytes, _json_list.decode(raw))
+        return [values(item) if nested and item[:1] == b"[" else read(item) for item in items]
+
+    return values
+
+
+_json_list = msgspec.json.Decoder(list[msgspec.Raw])

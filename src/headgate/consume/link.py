@@ -1,0 +1,144 @@
+"""A connection to NATS that outlives its server, and the few questions a consumer asks JetStream.
+
+Every question is asked until it is answered: while the server is away or JetStream is still starting, with growing
+pauses and one warning in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import RawStreamMsg
+
+from headgate.model import AuthError, ConfigError, ConnectError
+
+__all__ = ["Link", "StreamState"]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_PASSING = (
+    nats.errors.TimeoutError,
+    nats.errors.NoRespondersError,
+    nats.errors.ConnectionReconnectingError,
+    nats.errors.OutboundBufferLimitError,
+    nats.js.errors.ServiceUnavailableError,
+    nats.js.errors.NoStreamResponseError,
+)
+
+
+class StreamState(NamedTuple):
+    """What a stream holds now; empty when `last` is less than `first`."""
+
+    first: int
+    last: int
+
+
+class Link:
+    """One connection. Close it in the end."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.jetstream: JetStreamContext = client.jetstream(timeout=5)
+        self.reconnects = 0
+        self.is_closing = False
+
+    @classmethod
+    async def open(cls, url: str, *, name: str, credentials: str | None = None) -> Link:
+        """The first connection must come about; after that it is made again for ever."""
+        link: Link | None = None
+
+        async def lost() -> None:
+            if link is not None and not link.is_closing:
+                logger.warning("lost the connection to NATS; trying again until it is back")
+
+        async def back() -> None:
+            logger.info("connected to NATS again")
+            if link is not None:
+                link.reconnects += 1
+
+        async def failed(error: Exception) -> None:
+            logger.debug("NATS: %s", error)
+
+        client = Client()
+        try:
+            await client.connect(
+                url, name=name, connect_timeout=5, max_reconnect_attempts=1, allow_reconnect=False, error_cb=failed,
+                disconnected_cb=lost, reconnected_cb=back, user_credentials=credentials, ping_interval=20,
+            )  # fmt: skip
+        except (TimeoutError, OSError, nats.errors.Error) as error:
+            await client.close()
+            raise _refused(error) from None
+        client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1, "reconnect_time_wait": 0.5}
+        link = cls(client)
+        return link
+
+    async def close(self) -> None:
+        self.is_closing = True
+        await self.client.close()
+
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer, however long it takes. What JetStream refuses is raised."""
+        tries = 0
+        while True:
+            try:
+                return await question()
+            except _PASSING as error:
+                if tries == 2:
+                    logger.warning("no answer from JetStream (%s); asking until there is one", type(error).__name__)
+                await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+                tries += 1
+
+    async def state(self, stream: str) -> StreamState:
+        try:
+            info = await self.ask(lambda: self.jetstream.stream_info(stream))
+        except nats.js.errors.NotFoundError:
+            raise ConfigError(
+                f"there is no stream {stream}", remedy="start the bridge, or name its stream", where="nats"
+            ) from None
+        return StreamState(info.state.first_seq, info.state.last_seq)
+
+    async def subjects(self, stream: str, pattern: str) -> dict[str, int]:
+        """Subjects that match, with the number of messages on each."""
+        try:
+            info = await self.ask(lambda: self.jetstream.stream_info(stream, subjects_filter=pattern))
+        except nats.js.errors.NotFoundError:
+            return {}
+        return info.state.subjects or {}
+
+    async def last_on(self, stream: str, subject: str) -> RawStreamMsg | None:
+        """The last message on a subject, which may have wildcards."""
+        return await self._get(lambda: self.jetstream.get_last_msg(stream, subject))
+
+    async def at(self, stream: str, sequence: int) -> RawStreamMsg | None:
+        return await self._get(lambda: self.jetstream.get_msg(stream, sequence)) if sequence > 0 else None
+
+    async def value(self, bucket: str, key: str) -> bytes | None:
+        """The value of a key. Not through the client's own KV, which refuses keys with escaped characters."""
+        message = await self.last_on(f"KV_{bucket}", f"$KV.{bucket}.{key}")
+        if message is None or "KV-Operation" in (message.headers or {}):
+            return None
+        return message.data or b""
+
+    async def _get(self, question: Callable[[], Awaitable[RawStreamMsg]]) -> RawStreamMsg | None:
+        try:
+            return await self.ask(question)
+        except nats.js.errors.NotFoundError:
+            return None
+
+
+def _refused(error: Exception) -> ConnectError | AuthError:
+    if isinstance(error, nats.errors.AuthorizationError) or "authorization" in str(error).lower():
+        return AuthError("NATS refused the credentials", where="nats", remedy="check user and password in the URL")
+    return ConnectError(
+        f"cannot reach NATS: {type(error).__name__}", where="nats", remedy="is the server running? check --nats"
+    )

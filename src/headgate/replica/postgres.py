@@ -1,0 +1,209 @@
+"""A replica in PostgreSQL: in schemas of the same names, with the same types where the server has them.
+
+Values go in as PostgreSQL's own text. A batch is one statement over arrays of text, one for each column, cast to its
+type; the rows of a snapshot are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+
+from headgate.consume import Column, Schema, TableName
+from headgate.model import ConnectError
+from headgate.replica.fold import Row
+from headgate.replica.target import Target, dotted, quoted
+from headgate.replica.values import Form, form_of, tree_from_text, tree_to_text
+from headgate.wire.pgtypes import BUILTIN_TYPES, SESSION, TypeCatalog
+
+__all__ = ["PostgresTarget"]
+
+_CATALOG = TypeCatalog()
+
+
+class PostgresTarget(Target):
+    """The role needs CREATE on the database, or on schemas that are there."""
+
+    mark = "%s"
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        try:
+            self._connection = psycopg.connect(
+                url, autocommit=True, options=f"{settings} -c client_min_messages=warning", client_encoding="UTF8"
+            )
+        except psycopg.OperationalError as error:
+            raise ConnectError(
+                f"cannot reach the target: {str(error).splitlines()[0]}", where="target", remedy="check --target"
+            ) from None
+        self._known_types: dict[str, bool] = {}
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        cursor = self._connection.execute(sql.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def begin(self) -> None:
+        self._connection.execute("begin")
+
+    def commit(self) -> None:
+        self._connection.execute("commit")
+
+    def rollback(self) -> None:
+        if not self._connection.closed:
+            self._connection.rollback()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def place(self, table: TableName) -> tuple[str, ...]:
+        return (table.schema, table.table)
+
+    def exists(self, place: tuple[str, ...]) -> bool:
+        return bool(self.execute("select 1 where to_regclass(%s) is not null", [dotted(place)]))
+
+    def type_of(self, column: Column) -> str:
+        """The source's type if it is built in or known here; of a domain, what it is made of; else text."""
+        if _is_builtin(column):
+            return column.type
+        if column.kind in ("enum", "domain") and self._knows(column.type):
+            return column.type
+        if column.kind == "domain" and column.base_type and self._knows(column.base_type):
+            return column.base_type
+        return "text"
+
+    def insert(self, place: tuple[str, ...], schema: Schema, rows: Sequence[Row]) -> None:
+        encoders = [_encoder(column) for column in schema.sent]
+        sql = f"copy {dotted(place)} ({_columns(schema.sent)}) from stdin"
+        with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
+            for row in rows:
+                copy.write_row([None if v is None else e(v) for e, v in zip(encoders, row, strict=True)])
+
+    def put(self, schema: Schema, rows: Sequence[Row]) -> None:
+        key = set(schema.row_key)
+        rest = [quoted(column.name) for column in schema.sent if column.name not in key]
+        action = f"update set {', '.join(f'{name} = excluded.{name}' for name in rest)}" if rest else "nothing"
+        self._with_batch(
+            f"insert into {dotted(self.place(schema.name))} ({_columns(schema.sent)})"
+            f" select {self._values(schema.sent)} from batch"
+            f" on conflict ({', '.join(map(quoted, schema.row_key))}) do {action}",
+            schema.sent,
+            rows,
+        )
+
+    def delete(self, schema: Schema, keys: Sequence[Row]) -> None:
+        columns = _named(schema, schema.row_key)
+        where = self._matches(columns, 0)
+        self._with_batch(
+            f"delete from {dotted(self.place(schema.name))} t using batch where {where}",
+            columns,
+            keys,
+        )
+
+    def patch(self, schema: Schema, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        sent = _named(schema, [*columns, *schema.row_key])
+        sets = ", ".join(f"{quoted(c.name)} = {self._value(c, n)}" for n, c in enumerate(sent[: len(columns)]))
+        where = self._matches(sent[len(columns) :], len(columns))
+        table = dotted(self.place(schema.name))
+        self._with_batch(f"update {table} t set {sets} from batch where {where}", sent, rows)
+
+    def remove(self, schema: Schema, row: Row, count: int) -> None:
+        """Compared as text: not every type has an equality."""
+        table = dotted(self.place(schema.name))
+        where = " and ".join(
+            f"t.{quoted(column.name)}::text is not distinct from {self._value(column, number)}::text"
+            for number, column in enumerate(schema.sent)
+        )
+        found = f"array(select t.ctid from {table} t, batch where {where} limit {count})"
+        self._with_batch(f"delete from {table} where ctid = any ({found})", schema.sent, [row])
+
+    def clear_way(self, schema: Schema, old_key: Row, new_key: Row) -> None:
+        table, columns = dotted(self.place(schema.name)), _named(schema, schema.row_key)
+        new, old = self._matches(columns, 0), self._matches(columns, len(columns), "o")
+        sql = f"delete from {table} t using batch where {new} and exists (select from {table} o where {old})"
+        self._with_batch(sql, [*columns, *columns], [(*new_key, *old_key)])
+
+    def rows(self, schema: Schema) -> Iterator[Row]:
+        """Copied out, since that prints values as they are; a cast to text drops the padding of char(n)."""
+        decoders = [_decoder(column) for column in schema.sent]
+        sql = f"copy (select {_columns(schema.sent)} from {dotted(self.place(schema.name))}) to stdout"
+        with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
+            for row in copy.rows():
+                yield tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True))
+
+    def _with_batch(self, statement: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        encoders = [_encoder(column) for column in columns]
+        arrays = [
+            [None if value is None else encode(value) for value in values]
+            for encode, values in zip(encoders, zip(*rows, strict=True), strict=True)
+        ]
+        marks = ", ".join("%s::text[]" for _ in columns)
+        names = ", ".join(f"c{number}" for number in range(len(columns)))
+        self.execute(f"with batch as (select * from unnest({marks}) u({names})) {statement}", arrays)
+
+    def _matches(self, columns: Sequence[Column], start: int, table: str = "t") -> str:
+        return " and ".join(
+            f"{table}.{quoted(column.name)} = {self._value(column, start + number)}"
+            for number, column in enumerate(columns)
+        )
+
+    def _values(self, columns: Sequence[Column]) -> str:
+        return ", ".join(self._value(column, number) for number, column in enumerate(columns))
+
+    def _value(self, column: Column, number: int) -> str:
+        return f"batch.c{number}::{self.type_of(column)}"
+
+    def _knows(self, type_name: str) -> bool:
+        known = self._known_types.get(type_name)
+        if known is None:
+            found = self.execute("select to_regtype(%s) is not null", [type_name.partition("(")[0]])
+            known = self._known_types[type_name] = bool(found[0][0])
+        return known
+
+
+def _is_builtin(column: Column) -> bool:
+    return column.type_oid in BUILTIN_TYPES
+
+
+def _encoder(column: Column) -> Callable[[Any], str]:
+    return _CATALOG.codec(column.type_oid).encode if _is_builtin(column) else _plain_text
+
+
+def _decoder(column: Column) -> Callable[[str], Any]:
+    if _is_builtin(column):
+        return _CATALOG.codec(column.type_oid).decode
+    form = form_of(column)
+    if form is Form.TREE:
+        return tree_from_text
+    return _PLAIN.get(form, str)
+
+
+_PLAIN: dict[Form, Callable[[str], Any]] = {
+    Form.INT: int,
+    Form.FLOAT: float,
+    Form.BOOL: lambda text: text in ("t", "true"),  # of a domain, or kept as text
+    Form.BYTES: lambda text: bytes.fromhex(text[2:]),
+}
+
+
+def _plain_text(value: Any) -> str:
+    """Of a type that is not built in: a domain's value, a label, or whatever is kept as text."""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
+    return str(tree_to_text(value))
+
+
+def _columns(columns: Sequence[Column]) -> str:
+    return ", ".join(quoted(column.name) for column in columns)
+
+
+def _named(schema: Schema, names: Sequence[str]) -> list[Column]:
+    by_name = {column.name: column for column in schema.sent}
+    return [by_name[name] for name in names]

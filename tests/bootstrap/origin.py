@@ -1,0 +1,244 @@
+"""What a bridge does for consumers, in the simplest way: a slot read by SQL, schemas, and snapshots on request."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+import nats
+import nats.js.errors
+import psycopg
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import StreamConfig
+from psycopg.rows import dict_row
+
+from headgate.sources.postgres_cdc.describe import describe_tables
+from headgate.wire.envelope import (
+    DEFAULT_SUBJECT,
+    JsonEncoder,
+    MessagePackEncoder,
+    encode_fields,
+    events,
+    key_token,
+    schema_event,
+    subject_of,
+    subject_token,
+)
+from headgate.wire.envelope.layout import Rows
+from headgate.wire.pgoutput import (
+    Assembler,
+    Decoder,
+    Relation,
+    RelationColumn,
+    ReplicaIdentity,
+    Transaction,
+    format_lsn,
+    parse_lsn,
+)
+from tests.bootstrap.servers import Database
+from tests.cdc import read_types
+
+__all__ = ["Origin"]
+
+_PUBLICATION = "p"
+_SLOT_OPTIONS = "'proto_version', '1', 'publication_names', 'p', 'messages', 'on'"
+
+
+class Origin:
+    """One database's bridge. `chunk_rows` and `method` are for snapshots that say nothing else."""
+
+    def __init__(self, database: Database, *, is_json: bool = False, method: str = "export") -> None:
+        self.database = database
+        self.connection = database.connect()
+        self.is_json = is_json
+        self.method = method
+        self.chunk_rows = 3
+        self.requests: list[str] = []
+        self.slot = f"s_{self.connection.info.dbname}"
+        self._versions: dict[tuple[str, str], str] = {}
+        self._client: Client | None = None
+
+    @classmethod
+    async def open(cls, database: Database, statements: str, **options: Any) -> Origin:
+        """With tables that are there before anything else; all tables are published."""
+        origin = cls(database, **options)
+        origin.sql(statements)
+        origin.sql("create publication p for all tables")
+        origin.sql(f"select pg_create_logical_replication_slot('{origin.slot}', 'pgoutput')")
+        await origin.connect()
+        await origin.forget_streams()
+        await origin.create_streams()
+        return origin
+
+    async def connect(self) -> None:
+        self._client = await nats.connect(self.database.nats_url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+        await self._client.subscribe("snapshot.request.>", cb=self._requested)
+
+    async def create_streams(self) -> None:
+        await self.jetstream.add_stream(StreamConfig(name="CDC", subjects=["cdc.>"]))
+        await self.jetstream.add_stream(StreamConfig(name="INIT", subjects=["init.>"]))
+        await self.jetstream.add_stream(
+            StreamConfig(name="KV_schemas", subjects=["$KV.schemas.>"], max_msgs_per_subject=10)
+        )
+        for description in self.descriptions():
+            await self._describe(description)
+
+    async def forget_streams(self) -> None:
+        for name in ("CDC", "INIT", "KV_schemas"):
+            with contextlib.suppress(nats.js.errors.NotFoundError):
+                await self.jetstream.delete_stream(name)
+
+    async def close(self) -> None:
+        assert self._client is not None
+        await self.forget_streams()
+        await self._client.close()
+        self.connection.close()
+
+    @property
+    def jetstream(self) -> Any:
+        assert self._client is not None
+        return self._client.jetstream()
+
+    def sql(self, statements: str, *params: Any) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(statements.encode(), params or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def descriptions(self) -> list[dict[str, Any]]:
+        with self.database.connect(row_factory=dict_row) as connection:
+            return describe_tables(connection, [_PUBLICATION])
+
+    async def pump(self) -> int:
+        """Publish what is new; the number of events."""
+        types = read_types(self.connection)
+        encoder = (JsonEncoder if self.is_json else MessagePackEncoder)(7, types)
+        count = 0
+        transactions = self._transactions()
+        now = {(each["schema"], each["table"]): each for each in self.descriptions()}
+        for transaction in transactions:
+            await self._announce(transaction, now)
+            for event in events(transaction):
+                await self.publish(subject_of(event), encoder.encode(event), f"7-{event.position}")
+                count += 1
+        return count
+
+    async def publish(self, subject: str, payload: bytes, message_id: str, **headers: str) -> None:
+        await self.jetstream.publish(subject, payload, headers={"Nats-Msg-Id": message_id, **headers})
+
+    async def snapshot(self, name: str, options: dict[str, Any], snapshot_id: str) -> None:
+        description = next(each for each in self.descriptions() if _token(each) == name)
+        method = options.get("method", self.method)
+        sequence = (await self.jetstream.stream_info("CDC")).state.last_seq
+        place, rows = self._read(description, method)
+        chunk_rows = options.get("chunk_rows", self.chunk_rows)
+        checksum = 0
+        starts = range(0, len(rows), chunk_rows)
+        for number, start in enumerate(starts):
+            chunk = {
+                "table": description["table"], "schema": description["schema"], "operation": "snapshot",
+                "snapshot_id": snapshot_id, "chunk": number, "lsn": place["lsn"],
+                "schema_version": description["version"],
+            }  # fmt: skip
+            payload = self._chunk(chunk, rows[start : start + chunk_rows])
+            checksum += int.from_bytes(hashlib.sha256(payload).digest()[:8], "big")
+            await self.jetstream.publish(f"init.snap.{name}.{snapshot_id}.{number}", payload)
+        end = {
+            "table": description["table"], "schema": description["schema"], "snapshot_id": snapshot_id,
+            "operation": "snapshot_end", "method": method, "cdc_stream": "CDC", "cdc_sequence": sequence,
+            "row_count": len(rows), "batch_count": len(starts), "checksum": f"{checksum % 2**64:016x}",
+            "schema_version": description["version"], "timestamp": 0.0, "replaces": [], **place,
+        }  # fmt: skip
+        await self.jetstream.publish(f"init.meta.{name}", encode_fields(end, is_json=self.is_json))
+
+    async def _requested(self, msg: Msg) -> None:
+        name = msg.subject.removeprefix("snapshot.request.")
+        if name not in [_token(each) for each in self.descriptions()]:
+            error = {"kind": "config", "message": f"the publication has no table {name}", "remedy": "name another"}
+            await msg.respond(json.dumps({"accepted": False, "error": error}).encode())
+            return
+        self.requests.append(name)
+        snapshot_id = f"s{len(self.requests):013x}"
+        await msg.respond(json.dumps({"accepted": True, "snapshot_id": snapshot_id}).encode())
+        await self.snapshot(name, json.loads(msg.data or b"{}"), snapshot_id)
+
+    def _chunk(self, chunk: dict[str, Any], rows: list[Any]) -> bytes:
+        if self.is_json:
+            head = json.dumps(chunk, separators=(",", ":"))
+            return f'{head[:-1]},"data":[{",".join(rows)}]}}'.encode()
+        return encode_fields({**chunk, "data": rows}, is_json=False)
+
+    def _read(self, description: dict[str, Any], method: str) -> tuple[dict[str, Any], list[Any]]:
+        """The consistent point, and the rows as they stand in events."""
+        if method == "filter":
+            with self.database.connect() as reader, reader.transaction():
+                reader.execute("set transaction isolation level repeatable read")
+                rows = self._rows(reader, description)
+                row = reader.execute(
+                    "select pg_snapshot_xmin(s)::text::int8, pg_snapshot_xmax(s)::text::int8,"
+                    " array(select x::text::int8 from pg_snapshot_xip(s) x), pg_current_wal_lsn()::text"
+                    " from pg_current_snapshot() s"
+                ).fetchone()
+                assert row is not None
+                return {"xmin": row[0], "xmax": row[1], "xip": row[2], "lsn": row[3]}, rows
+        with psycopg.connect(self.database.url, autocommit=True, replication="database") as exporter:
+            query = f"CREATE_REPLICATION_SLOT {self.slot}_snap TEMPORARY LOGICAL pgoutput (SNAPSHOT 'export')"
+            result = exporter.pgconn.exec_(query.encode())
+            assert result.ntuples == 1, result.error_message
+            lsn, name = (result.get_value(0, column) or b"" for column in (1, 2))
+            with self.database.connect() as reader, reader.transaction():
+                reader.execute("set transaction isolation level repeatable read")
+                reader.execute(b"set transaction snapshot '" + name + b"'")
+                return {"lsn": lsn.decode()}, self._rows(reader, description)
+
+    def _rows(self, reader: psycopg.Connection[Any], description: dict[str, Any]) -> list[Any]:
+        columns = [column for column in description["columns"] if column["replicated"]]
+        relation = Relation(
+            description["relation_id"], description["schema"], description["table"], ReplicaIdentity.DEFAULT,
+            tuple(RelationColumn(False, c["name"], c["type_oid"], c["typmod"]) for c in columns),
+        )  # fmt: skip
+        names = ", ".join(f'"{column["name"]}"' for column in columns)
+        query = f'select {names} from "{description["schema"]}"."{description["table"]}"'
+        result = reader.pgconn.exec_(query.encode())
+        assert not result.error_message, result.error_message
+        encode = Rows(read_types(reader))
+        values = [
+            tuple(result.get_value(row, column) for column in range(result.nfields)) for row in range(result.ntuples)
+        ]
+        make = encode.json if self.is_json else encode.values
+        return [make(relation, row) for row in values]
+
+    async def _announce(self, transaction: Transaction, now: dict[tuple[str, str], dict[str, Any]]) -> None:
+        touched = {(c.relation.schema, c.relation.name) for c in transaction.changes if c.relation is not None}
+        for name in sorted(touched):
+            if name not in now or self._versions.get(name) == now[name]["version"]:
+                continue
+            description = {**now[name], "lsn": format_lsn(transaction.commit_lsn)}
+            await self._describe(description)
+            event = schema_event(
+                description, system_id="7", subject=DEFAULT_SUBJECT,
+                position=f"{transaction.commit_lsn:016X}-!{description['relation_id']}",
+                commit_lsn=transaction.commit_lsn, commit_time=transaction.commit_time, xid=transaction.xid,
+            )  # fmt: skip
+            await self.publish(event["subject"], encode_fields(event, is_json=self.is_json), event["msg_id"])
+
+    async def _describe(self, description: dict[str, Any]) -> None:
+        self._versions[description["schema"], description["table"]] = description["version"]
+        key = f"{key_token(description['schema'])}.{key_token(description['table'])}"
+        payload = encode_fields(description, is_json=self.is_json)
+        assert msgspec.json.decode(payload) if self.is_json else msgspec.msgpack.decode(payload)
+        await self.jetstream.publish(f"$KV.schemas.{key}", payload)
+
+    def _transactions(self) -> list[Transaction]:
+        call = f"pg_logical_slot_get_binary_changes('{self.slot}', null, null, {_SLOT_OPTIONS})"
+        query = f"select lsn::text, data from {call}"
+        decoder, assembler = Decoder(1), Assembler()
+        fed = [assembler.feed(decoder.decode(bytes(data)), parse_lsn(lsn)) for lsn, data in self.sql(query)]
+        return [transaction for transaction in fed if transaction is not None]
+
+
+def _token(description: dict[str, Any]) -> str:
+    table = subject_token(description["table"])
+    return table if description["schema"] == "public" else f"{subject_token(description['schema'])}.{table}"

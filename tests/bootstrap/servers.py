@@ -1,0 +1,63 @@
+"""One pair of servers for all these tests, and a database for each."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from headgate.embedded import Stack
+from headgate.wire.pgtypes import SESSION
+
+__all__ = ["Database", "fresh_database", "shared_stack"]
+
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def shared_stack() -> Stack:
+    """Started once; it stops itself when the process ends, and leaves nothing behind."""
+    directory = tempfile.mkdtemp(prefix="hg-bootstrap-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # after the stack, which registers itself later
+    stack = Stack(directory, durable=False)
+    stack.start()
+    return stack
+
+
+@dataclass(frozen=True)
+class Database:
+    """An empty database, and the NATS server beside it."""
+
+    url: str
+    nats_url: str
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        return psycopg.connect(self.url, autocommit=True, options=settings, client_encoding="UTF8", **options)
+
+
+@contextmanager
+def fresh_database() -> Iterator[Database]:
+    endpoints = shared_stack().endpoints
+    assert endpoints.postgres_url is not None
+    assert endpoints.nats_url is not None
+    name = f"bootstrap_{next(_numbers)}"
+    with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+        admin.execute(f"create database {name}".encode())
+    try:
+        yield Database(make_conninfo(endpoints.postgres_url, dbname=name), endpoints.nats_url)
+    finally:
+        with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+            admin.execute(
+                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", [name]
+            )
+            admin.execute(f"drop database {name} with (force)".encode())

@@ -1,0 +1,348 @@
+"""One contract, three targets: whatever happens at the source, the replica becomes the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from headgate.consume import TableName
+from headgate.model import StateError
+from headgate.replica import Replica, TableReport, Target, open_target, verify
+from headgate.replica.verify import Source
+from tests.bootstrap import Database, Origin, fresh_database
+
+KINDS = ["sqlite", "duckdb", "postgresql"]
+Tables = Sequence[str] | Literal["*"]
+
+
+@dataclass
+class Pair:
+    """A source, and the replica of it."""
+
+    origin: Origin
+    target_url: str
+
+    async def follow(self, tables: Tables = "*", **options: Any) -> Replica:
+        """Publish what is new, and apply it all."""
+        await self.origin.pump()
+        with opened(self.target_url) as target:
+            replica = Replica(target, self.origin.database.nats_url, tables, **options)
+            await replica.run(once=True)
+            return replica
+
+    async def reports(self) -> list[TableReport]:
+        async def applied() -> bool:
+            return True
+
+        source = Source(self.origin.database.url, slot="none")  # ours moves when we pump, and by itself not
+        try:
+            with opened(self.target_url) as target:
+                return await verify(source, target, applied, wait_s=5)
+        finally:
+            source.close()
+
+    async def check(self, tables: Tables = "*") -> None:
+        """Follow, then compare every row."""
+        await self.follow(tables)
+        reports = await self.reports()
+        assert reports
+        for report in reports:
+            assert report.is_exact, (report.table, report.differences)
+            [[count]] = self.origin.sql(f'select count(*) from "{report.table.schema}"."{report.table.table}"')
+            assert report.row_count == count
+
+    def ask(self, sql: str) -> list[Any]:
+        with opened(self.target_url) as target:
+            return target.execute(sql)
+
+
+class opened:  # noqa: N801 - a context manager that reads like a function
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> Target:
+        self._target = open_target(self._url)
+        return self._target
+
+    def __exit__(self, *_: object) -> None:
+        self._target.close()
+
+
+@asynccontextmanager
+async def pair(kind: str, directory: Path, tables: str, **options: Any) -> AsyncIterator[Pair]:
+    with fresh_database() as database, fresh_database() as other:
+        origin = await Origin.open(database, tables, **options)
+        try:
+            yield Pair(origin, _url(kind, directory, other))
+        finally:
+            await origin.close()
+
+
+def _url(kind: str, directory: Path, other: Database) -> str:
+    if kind != "postgresql":
+        return f"{kind}:///{directory}/replica.db"
+    parts = {name: str(value) for name, value in conninfo_to_dict(other.url).items()}
+    database, user = parts.pop("dbname"), parts.pop("user")
+    return f"postgresql://{user}@/{database}?{urlencode(parts)}"
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def within_time() -> None:
+        async with asyncio.timeout(40):
+            await test()
+
+    asyncio.run(within_time())
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+ALL_TYPES = """
+    create type mood as enum ('sad', 'it''s "fine"'); create domain score as smallint;
+    create domain day as date;
+    create type place as (floor int, name text);
+    create table sample (
+        id uuid primary key, price numeric, exact numeric(12,2), ratio float8, small float4, yes boolean, data bytea,
+        d date, t time, ts timestamp, tz timestamptz, span interval, doc jsonb, raw json, feeling mood, points score,
+        born day, where_to place, tags text[], grid int[][], fixed char(5), label varchar(10), ip inet, r int4range,
+        big int8, bits bit(3), offset_time timetz);
+    insert into sample values
+        ('00000000-0000-4000-8000-000000000001', 'NaN', 12.50, 'NaN', 0.1, true, '\\x00ff', '2025-01-31', '24:00',
+         'infinity', '2025-12-12 12:00:34.338547+02', '1 year -3 days', '{"a": [1, 2.50]}', '{"b":1, "b":2}',
+         'it''s "fine"', 7,
+         '2020-02-29', '(3,"a \\"b")', '{a,NULL,"c d"}', '{{1,2},{3,4}}', 'ab', '', '10.0.0.1/8', '[1,5)',
+         9223372036854775807, '101', '12:00:00+02'),
+        ('00000000-0000-4000-8000-000000000002', 1.10, -0.01, '-0', '-infinity', false, '', '12345-06-07', '00:00:00.5',
+         '0044-03-15 00:00:00 BC', '-infinity', 'PT0.000001S', 'null', '[]', 'sad', 0, 'infinity', '(,)', '{}', '{}',
+         '', 'ü☃', '::1', 'empty', -1, '000', '23:59:59.999999-15:59');
+    insert into sample values ('00000000-0000-4000-8000-000000000003');
+"""
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_every_type_is_kept(kind: str, is_json: bool, tmp_path: Path) -> None:
+    async def test() -> None:
+        # In JSON events nothing tells a JSON null from NULL.
+        tables = ALL_TYPES.replace("'null'", "'0'") if is_json else ALL_TYPES
+        async with pair(kind, tmp_path, tables, is_json=is_json) as it:
+            await it.check()
+            it.origin.sql("""
+                create table held as select * from sample; update sample set label = 'again';
+                insert into sample select ('00000000-0000-4000-8000-00000000001' || right(id::text, 1))::uuid, price,
+                    exact, ratio, small, yes, data, d, t, ts, tz, span, doc, raw, feeling, points, born, where_to, tags,
+                    grid, fixed,
+                    label, ip, r, big, bits, offset_time from held; drop table held""")
+            await it.check(["sample"])
+
+    run(test)
+
+
+def test_inserts_updates_deletes_and_changed_keys(kind: str, tmp_path: Path) -> None:
+    tables = """
+        create table pairs (a int, b text, v text, primary key (a, b));
+        insert into pairs values (1, '', 'empty'), (1, 'x', null), (2, '', 'two');
+    """
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            it.origin.sql("""
+                begin; update pairs set b = 'y' where a = 1 and b = ''; insert into pairs values (1, '', 'again');
+                delete from pairs where a = 2; insert into pairs values (2, '', 'back'); commit;
+                update pairs set v = 'q' where b = ''; update pairs set a = a + 10;
+                begin; update pairs set b = 'tmp' where b = 'x'; update pairs set b = 'x' where b = 'y';
+                update pairs set b = 'y' where b = 'tmp'; commit""")
+            await it.check()
+            assert sorted(row[0] for row in it.ask("select a from pairs")) == [11, 11, 11, 12]
+            it.origin.sql("delete from pairs")
+            await it.check()
+
+    run(test)
+
+
+def test_values_that_were_not_sent_are_kept(kind: str, tmp_path: Path) -> None:
+    tables = """
+        create table document (id int primary key, title text, body text, n int default 0);
+        alter table document alter body set storage external;
+        insert into document select i, 't', repeat(i::text, 5000), 0 from generate_series(1, 4) i;
+    """
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            it.origin.sql("update document set n = n + 1; update document set title = 'x' where id < 3")
+            await it.check()
+            # A new row, a new key, and a key that comes back: each without the large value.
+            it.origin.sql("""
+                begin; insert into document values (9, '', repeat('z', 9000), 0);
+                update document set n = 5 where id = 9; commit;
+                begin; update document set id = 20 where id = 1; update document set title = 'moved' where id = 20;
+                update document set id = 1 where id = 2; update document set n = 7 where id = 1; commit""")
+            await it.check()
+            [[length]] = it.ask("select length(body) from document where id = 20")
+            assert length == 5000
+
+    run(test)
+
+
+def test_tables_without_a_key(kind: str, tmp_path: Path) -> None:
+    tables = """
+        create table bag (a int, b text, f float8); alter table bag replica identity full;
+        create table log (line text, at timestamptz);
+        create table full_key (id int primary key, v text); alter table full_key replica identity full;
+        insert into bag values (1, 'x', 'NaN'), (1, 'x', 'NaN'), (1, 'x', 'NaN'), (null, null, null);
+        insert into full_key values (1, 'a');
+    """
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            it.origin.sql("delete from bag where ctid = (select min(ctid) from bag)")
+            it.origin.sql("update bag set b = 'y' where ctid = (select min(ctid) from bag where a = 1)")
+            it.origin.sql("insert into log values ('one', now()), ('one', now()); delete from bag where a is null")
+            it.origin.sql("begin; insert into bag values (5, '', 0); delete from bag where a = 5; commit")
+            it.origin.sql(
+                "update full_key set id = 2; insert into full_key values (3, null); delete from full_key where id = 2"
+            )
+            await it.check()
+            assert len(it.ask("select * from bag")) == 2
+
+    run(test)
+
+
+def test_truncate(kind: str, tmp_path: Path) -> None:
+    tables = """
+        create table parent (id int primary key); create table child (id int primary key, p int references parent);
+        insert into parent values (1), (2); insert into child values (1, 1);
+    """
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            it.origin.sql(
+                "begin; insert into parent values (3); truncate parent cascade;"
+                "insert into parent values (2), (9); commit"
+            )
+            await it.check()
+            assert it.ask("select count(*) from child") == [(0,)]
+
+    run(test)
+
+
+def test_shapes_change(kind: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with pair(
+            kind, tmp_path, "create table t (id int primary key, a text, b int); insert into t values (1, 'x', 1)"
+        ) as it:
+            await it.check()
+            for statements, snapshots in (
+                ("alter table t add c date; insert into t values (2, 'y', 2, '2025-01-01')", 1),
+                ("alter table t drop a; update t set b = 5", 1),
+                ("alter table t rename b to bb; insert into t values (3, 3)", 2),
+                ("alter table t alter bb type text; insert into t values (4, 'four')", 3),
+                ("alter table t add d int default 7; insert into t values (5)", 4),
+                ("begin; update t set d = 1; insert into t values (6); commit; delete from t where id = 1", 4),
+            ):
+                it.origin.sql(statements)
+                await it.check()
+                assert it.origin.requests.count("t") == snapshots, statements
+            it.origin.sql(
+                "create schema other; create table other.added (id int primary key); insert into other.added values (1)"
+            )
+            await it.check()
+            it.origin.sql("insert into other.added values (2)")
+            await it.check()
+
+    run(test)
+
+
+def test_a_table_that_is_copied_anew_costs_the_others_nothing(kind: str, tmp_path: Path) -> None:
+    tables = "create table t (id int primary key, a text); create table other (id int primary key)"
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            # All in one go, so that the changes of the one are still on their way when the other begins anew.
+            for number in range(20):
+                it.origin.sql(f"insert into other values ({number})")
+            it.origin.sql("alter table t rename a to b; insert into t values (1, 'x')")
+            it.origin.sql("begin; insert into other values (100); insert into t values (2, 'y'); commit")
+            await it.check()
+
+    run(test)
+
+
+def test_a_transaction_in_parts_is_one_commit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.consume.follow._MAX_PART", 100)
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, "create table t (id int primary key, v text)") as it:
+            await it.check()
+            it.origin.sql("insert into t values (1, 'before')")
+            it.origin.sql("""
+                begin; insert into t select i, 'v' from generate_series(2, 250) i; update t set v = 'w' where id > 200;
+                delete from t where id < 20; commit; insert into t values (1, 'after')""")
+            replica = await it.follow()
+            assert replica.progress.changes == 1 + 249 + 50 + 19 + 1
+            assert replica.progress.commits <= 3
+            await it.check()
+
+    run(test)
+
+
+def test_a_table_that_it_did_not_make_is_not_touched(kind: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with pair(kind, tmp_path, "create table t (id int primary key)") as it:
+            it.ask("create table t (mine int)")
+            with pytest.raises(StateError, match="no replica made it"):
+                await it.follow()
+            assert it.ask("select * from t") == []
+
+    run(test)
+
+
+def test_a_second_writer_is_noticed(kind: str, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with pair(kind, tmp_path, "create table t (id int primary key)") as it:
+            await it.follow()
+            with opened(it.target_url) as target:
+                target.claim()
+                target.execute("update _headgate_replica set value = 'somebody' where name = 'owner'")
+                target.begin()
+                with pytest.raises(StateError, match="another process"):
+                    target.save({})
+                target.rollback()
+
+    run(test)
+
+
+def test_differences_are_found_and_repaired(kind: str, tmp_path: Path) -> None:
+    tables = "create table t (id int primary key, v text); insert into t select i, 'v' from generate_series(1, 50) i"
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            with opened(it.target_url) as target:
+                target.execute("delete from t where id = 7")
+                target.execute("update t set v = 'w' where id = 8")
+                target.execute("insert into t values (99, 'x')")
+            [report] = await it.reports()
+            assert report.table == TableName("public", "t")
+            assert {(each.key, each.kind) for each in report.differences} == {
+                ((7,), "missing"), ((8,), "different"), ((99,), "extra"),
+            }  # fmt: skip
+            await it.follow(repair=["t"])
+            [report] = await it.reports()
+            assert report.is_exact
+
+    run(test)
