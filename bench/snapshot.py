@@ -164,16 +164,19 @@ def _measure_nats(
     nats = NatsOptions(url=endpoints.nats_url or "", stream="INIT", subjects=("init.>",))
     for name, zstd in (("spark_to_nats", False), ("spark_to_nats_zstd", True)):
         copy = CopyOptions(options.url, ("bench",), nats, "CDC", "msgpack", zstd=zstd)
-        job = Job(new_id(), "public", "ledger", "export", 10_000)
-        seconds = _timed(lambda: copy_table(session, job, copy))  # noqa: B023
-        assert job.rows == rows
-        bench.figure(f"{name}_rows_per_second", rows / seconds)
-        bench.figure(f"{name}_mb_per_second", job.bytes / seconds / 1e6)
-        with JetStream.open(nats) as jetstream:
-            info = jetstream.stream_info("INIT")
-            assert info is not None
-            bench.figure(f"{name}_ratio", job.bytes / info.bytes)
-            jetstream.delete_stream("INIT")
+        seconds = []
+        for _ in range(_TURNS):
+            job = Job(new_id(), "public", "ledger", "export", 10_000)
+            seconds.append(_timed(partial(copy_table, session, job, copy)))
+            assert job.rows == rows
+            with JetStream.open(nats) as jetstream:
+                info = jetstream.stream_info("INIT")
+                jetstream.delete_stream("INIT")
+        best = min(seconds[1:])  # the first one starts Spark's workers
+        assert info is not None
+        bench.figure(f"{name}_rows_per_second", rows / best)
+        bench.figure(f"{name}_mb_per_second", job.bytes / best / 1e6)
+        bench.figure(f"{name}_ratio", job.bytes / info.bytes)
 
 
 def _load(session: SparkSession, options: SnapshotOptions, shape: str) -> DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,22 +16,40 @@ import pyarrow as pa
 
 from headgate.wire.envelope import encode_fields
 
-__all__ = ["Chunk", "ChunkMaker", "add_checksums"]
+__all__ = ["Chunk", "ChunkMaker", "add_checksums", "payload_column"]
 
 _ARRAY_32 = struct.Struct("!BI")
 _MASK = (1 << 64) - 1
 
 
 class Chunk(NamedTuple):
-    """One message to be. `number` is its place in the subject."""
+    """One message to be. `number` is its place in the subject; the payload is its pieces, one behind the other."""
 
     number: int
     rows: int
-    payload: bytes
+    pieces: tuple[bytes | memoryview, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
+
+    @property
+    def payload(self) -> bytes:
+        return b"".join(self.pieces)
 
     @property
     def checksum(self) -> int:
-        return int.from_bytes(hashlib.sha256(self.payload).digest()[:8], "big")
+        digest = hashlib.sha256()
+        for piece in self.pieces:
+            digest.update(piece)
+        return int.from_bytes(digest.digest()[:8], "big")
+
+
+def payload_column(chunks: Sequence[Chunk]) -> pa.Array:
+    """The payloads as a column; each byte is copied once."""
+    ends = np.cumsum([0, *(chunk.size for chunk in chunks)], dtype=np.int32)
+    data = b"".join(piece for chunk in chunks for piece in chunk.pieces)
+    return pa.Array.from_buffers(pa.binary(), len(chunks), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
 class ChunkMaker:
@@ -65,10 +83,14 @@ class ChunkMaker:
         number, self._number = self._number, self._number + 1
         head = encode_fields({**self._fields, "chunk": number, "data": []}, is_json=self._is_json)
         if self._is_json:
-            payload = head[:-2] + b",".join(rows.slice(first, end - first).to_pylist()) + b"]}"
+            pieces: tuple[bytes | memoryview, ...] = (
+                head[:-2],
+                b",".join(rows.slice(first, end - first).to_pylist()),
+                b"]}",
+            )
         else:
-            payload = b"".join((head[:-1], _ARRAY_32.pack(0xDD, end - first), data[offsets[first] : offsets[end]]))
-        return Chunk(number, end - first, payload)
+            pieces = head[:-1], _ARRAY_32.pack(0xDD, end - first), data[offsets[first] : offsets[end]]
+        return Chunk(number, end - first, pieces)
 
 
 def add_checksums(checksums: Iterator[int] | list[int]) -> str:

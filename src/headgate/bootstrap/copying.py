@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.bootstrap.chunks import Chunk, ChunkMaker, add_checksums
+from headgate.bootstrap.chunks import Chunk, ChunkMaker, add_checksums, payload_column
 from headgate.bootstrap.jobs import Job, table_token
 from headgate.bootstrap.requests import Mentions, progress_subject
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher, borrow_publisher
@@ -38,7 +38,7 @@ __all__ = ["CopyOptions", "copy_table", "discard_chunks", "fail_message"]
 _RESULT = "_result"
 _RESULT_ARROW = pa.schema([(_RESULT, pa.string())])
 _NUMBERS_PER_RANGE = 1_000_000
-_HEADROOM_BYTES = 4096  # of a message, for its headers and the chunk's own fields
+_HEADROOM_BYTES = 8192  # of a message, for its headers and the chunk's own fields: what fits need not be cut
 _BATCH_BYTES = 8 << 20
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 _METHODS: dict[str, Method] = {"export": "export", "filter": "filter"}
@@ -196,7 +196,7 @@ class _Sender:
     def send(self, chunks: list[Chunk]) -> None:
         topics = [f"{self._task.subject}.{chunk.number}" for chunk in chunks]
         ids = [f"{self._task.fields['snapshot_id']}-{chunk.number:012d}" for chunk in chunks]
-        columns = [pa.array(topics), pa.array(ids), pa.array([chunk.payload for chunk in chunks], pa.binary())]
+        columns = [pa.array(topics), pa.array(ids), payload_column(chunks)]
         batch = pa.RecordBatch.from_arrays(columns, names=list(record.DELIVERY_COLUMNS))
         parts, headers = split_large(batch, self._publisher.max_payload)
         topic, message_id, payload = (parts.column(name) for name in record.DELIVERY_COLUMNS)
@@ -210,7 +210,7 @@ class _Sender:
     def _count(self, chunks: list[Chunk]) -> None:
         self._result["rows"] += sum(chunk.rows for chunk in chunks)
         self._result["chunks"] += len(chunks)
-        self._result["bytes"] += sum(len(chunk.payload) for chunk in chunks)
+        self._result["bytes"] += sum(chunk.size for chunk in chunks)
         self._result["checksum"] += sum(chunk.checksum for chunk in chunks)
         told = {name: self._result[name] for name in ("rows", "chunks", "bytes")}
         self._mentions.say(self._task.progress, json.dumps(told | {"range": self._range}).encode())

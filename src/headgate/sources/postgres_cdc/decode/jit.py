@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,9 @@ from headgate.sources.postgres_cdc.decode.symbols import own_symbols
 __all__ = ["BYTES", "BYTES_READ", "NUMBERS", "SOURCES", "TABLE", "compile_kernel", "inlined", "part", "signed"]
 
 logger = logging.getLogger(__name__)
+
+# Numba looks for a directory that it does not use, and tells everybody that a server has none.
+warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
 
 # An element of an array as a signed number. Unsigned numbers that meet signed ones become floats in compiled code.
 signed = cast("Callable[[Any], int]", np.int64)
