@@ -15,10 +15,14 @@ const { values: options } = parseArgs({
   },
 });
 
-/** A name as a token of a subject. */
-const token = (name) =>
-  name.replace(/[\x00-\x20\x7f.*>%\s]/gu, (character) =>
-    Array.from(Buffer.from(character), (byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join(""));
+/** A name whose forbidden characters are written as a sign and two hexadecimal digits for each byte. */
+const escaped = (name, forbidden, sign) =>
+  name.replace(forbidden, (character) =>
+    Array.from(Buffer.from(character), (byte) => sign + byte.toString(16).toUpperCase().padStart(2, "0")).join(""));
+
+/** A name as a token of a subject, and of a key. */
+const token = (name) => escaped(name, /[\x00-\x20\x7f.*>%\s]/gu, "%");
+const keyToken = (name) => escaped(name, /[^-_A-Za-z0-9]/gu, "=");
 
 class Consumer {
   static async open(server) {
@@ -31,7 +35,7 @@ class Consumer {
     this.manager = manager;
   }
 
-  /** A value of a key-value bucket. Not through a client's own KV, which refuses keys with escaped names. */
+  /** A value of a key-value bucket, which is a stream like any other. */
   async value(bucket, key) {
     const message = await this.manager.streams.getMessage(`KV_${bucket}`, { last_by_subj: `$KV.${bucket}.${key}` });
     if (!message) throw new Error(`the bucket ${bucket} has no ${key}`);
@@ -115,7 +119,7 @@ async function main() {
   if (!options.table) throw new Error("which table? --table users");
   const [name, schema = "public"] = options.table.split(".").reverse();
   const consumer = await Consumer.open(options.server);
-  const description = decode(await consumer.value("schemas", `${token(schema)}.${token(name)}`));
+  const description = decode(await consumer.value("schemas", `${keyToken(schema)}.${keyToken(name)}`));
   const subject = schema === "public" ? token(name) : `${token(schema)}.${token(name)}`;
   const { meta, rows } = await consumer.snapshot(await consumer.requestSnapshot(subject));
   const table = new Table(description);

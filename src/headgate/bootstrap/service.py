@@ -15,6 +15,7 @@ from headgate.bootstrap.copying import CopyOptions, copy_table, discard_chunks, 
 from headgate.bootstrap.jobs import Job, Journal, new_id, table_token
 from headgate.bootstrap.requests import RequestListener
 from headgate.bootstrap.schemas import SchemaPublisher
+from headgate.destinations.nats import JetStream
 from headgate.model import ConfigError, DataError, HeadgateError, Retry
 from headgate.pipeline.failures import from_spark
 from headgate.sources.postgres_cdc.slot import connect
@@ -55,6 +56,7 @@ class Bootstrap:
         self._progress: dict[int, dict[str, int]] = {}  # of the running job, by range
         self._changed = threading.Condition()
         self._stop = threading.Event()
+        self._has_stream = False
         copy = options.copy
         self.schemas = SchemaPublisher(options.spool, copy.nats, options.bucket, is_json=copy.is_json)
         self._listener = RequestListener(copy.nats, self)
@@ -100,6 +102,7 @@ class Bootstrap:
                 f"the publication {publications} has no table {schema}.{table}",
                 remedy=f"published tables: {known}",
             )
+        self._ensure_stream()
         with self._changed:
             for job in self._jobs.values():
                 if (job.schema, job.table) == (schema, table) and not job.ended:
@@ -108,6 +111,13 @@ class Bootstrap:
             job = Job(new_id(), schema, table, method, chunk_rows, requested_at=time.time())
             self._add(job)
             return job, False
+
+    def _ensure_stream(self) -> None:
+        """Whoever is told where the chunks will be may look there at once."""
+        if not self._has_stream:
+            with JetStream.open(self._options.copy.nats) as jetstream:
+                jetstream.ensure_stream(self._options.copy.nats)
+            self._has_stream = True
 
     def table_of(self, tokens: tuple[str, ...]) -> tuple[str, str] | None:
         """The table that a request's subject names, if it is ours."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 from psycopg import pq, sql
@@ -14,6 +14,9 @@ from headgate.model import AuthError, HeadgateError, StateError
 from headgate.sources.postgres_cdc.replication import connect_error
 from headgate.sources.postgres_snapshot.connections import open_raw
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, TableRange
+
+if TYPE_CHECKING:
+    from headgate.sources.postgres_cdc.decode.copy_data import Received
 
 __all__ = ["Piece", "SnapshotRange", "copy_texts", "reader_name"]
 
@@ -55,18 +58,54 @@ def copy_texts(url: str, range_: SnapshotRange, batch_rows: int, batch_bytes: in
         _enter_snapshot(connection, range_)
         statement = range_.table.copy_statement(range_.part).as_bytes(None)
         _require(connection, connection.exec_(statement), pq.ExecStatus.COPY_OUT, range_)
-        buffer = io.BytesIO()
+        receive = _receiver(connection)
         rows_left, bytes_left, is_more = batch_rows, batch_bytes, True
         while is_more:
-            count, is_more = _receive(connection, buffer, min(rows_left, _PIECE_ROWS), range_)
-            size = buffer.tell()
-            rows_left, bytes_left = rows_left - count, bytes_left - size
+            received = receive(min(rows_left, _PIECE_ROWS), _PIECE_BYTES)
+            if received.end:
+                _require(connection, connection.get_result(), pq.ExecStatus.COMMAND_OK, range_)
+            is_more = not received.end
+            rows_left, bytes_left = rows_left - received.rows, bytes_left - len(received.text)
             is_last = not is_more or rows_left <= 0 or bytes_left <= 0
-            with buffer.getbuffer() as whole, whole[:size] as text:
-                yield Piece(text, is_last)
-            buffer.seek(0)
+            yield Piece(received.text, is_last)
             if is_last:
                 rows_left, bytes_left = batch_rows, batch_bytes
+
+
+def _receiver(connection: pq.abc.PGconn) -> Callable[[int, int], Received]:
+    # Only executors copy; Spark's search for sources imports this module in every process.
+    from headgate.sources.postgres_cdc.decode.copy_data import fast_receiver
+
+    fast = fast_receiver(getattr(connection, "pgconn_ptr", None))
+    return fast.receive if fast else SlowReceiver(connection).receive
+
+
+class SlowReceiver:
+    """The same as `CopyReceiver`, in Python for each row: for where libpq's functions cannot be found.
+
+    A `BytesIO` takes rows in for next to nothing; a list of them would cost as much again as receiving them.
+    """
+
+    def __init__(self, connection: pq.abc.PGconn) -> None:
+        self._connection = connection
+
+    def receive(self, most_rows: int, most_bytes: int) -> Received:
+        from headgate.sources.postgres_cdc.decode.copy_data import Received
+
+        buffer = io.BytesIO()
+        get, put = self._connection.get_copy_data, buffer.write
+        rows, room = 0, most_bytes
+        while rows < most_rows and room > 0:
+            try:
+                size, data = get(0)
+            except psycopg.Error:
+                return Received(buffer.getbuffer(), rows, -2)
+            if size < 0:
+                return Received(buffer.getbuffer(), rows, size)
+            put(data)
+            rows += 1
+            room -= size
+        return Received(buffer.getbuffer(), rows, 0)
 
 
 def _enter_snapshot(connection: pq.abc.PGconn, range_: SnapshotRange) -> None:
@@ -80,28 +119,6 @@ def _enter_snapshot(connection: pq.abc.PGconn, range_: SnapshotRange) -> None:
             where=range_.where,
             remedy="whoever holds it must hold it until all is read, on the same server; take a new one",
         )
-
-
-def _receive(connection: pq.abc.PGconn, buffer: io.BytesIO, most_rows: int, range_: SnapshotRange) -> tuple[int, bool]:
-    """Put a piece into the buffer; how many rows it has, and whether more may come.
-
-    PostgreSQL sends each row as a message of its own, so this loop is done per row, in Python, but nothing else is. A
-    `BytesIO` takes rows in for next to nothing; a list of them would cost as much again as receiving them.
-    """
-    get, put = connection.get_copy_data, buffer.write
-    count, room = 0, _PIECE_BYTES
-    try:
-        while count < most_rows and room > 0:
-            size, data = get(0)
-            if size < 0:
-                _require(connection, connection.get_result(), pq.ExecStatus.COMMAND_OK, range_)
-                return count, False
-            put(data)
-            count += 1
-            room -= size
-    except psycopg.Error as error:
-        raise connect_error(str(error), range_.where) from None
-    return count, True
 
 
 def _require(

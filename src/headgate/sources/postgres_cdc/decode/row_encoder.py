@@ -14,6 +14,7 @@ import pyarrow as pa
 from headgate.model import ProtocolError
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import bytes_column
+from headgate.sources.postgres_cdc.decode.copy_data import receive_kernel
 from headgate.sources.postgres_cdc.decode.copy_text import CopyText, Inserts, copy_text_kernel
 from headgate.sources.postgres_cdc.decode.gaps import RowSource, message_at
 from headgate.sources.postgres_cdc.decode.image_columns import ImageWriter
@@ -89,4 +90,5 @@ class RowEncoder:
 def compile_rows_ahead(format: RowFormat) -> None:  # noqa: A002
     """Compile what an encoder will need. It takes seconds once per machine; later calls load it from disk."""
     copy_text_kernel()
+    receive_kernel()
     image_kernel(_FORMS[format])
