@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
@@ -32,10 +33,15 @@ select slot_name, active, coalesce(wal_status, 'unknown') as wal_status,
 from pg_replication_slots where slot_type = 'logical' order by slot_name
 """
 
+# By oid: names of a schema that the role may not use would be an error.
 _UNREADABLE = """
-select p.pubname as publication, t.schemaname as schema_name, t.tablename as table_name
-from pg_publication p join pg_publication_tables t using (pubname)
-where not has_table_privilege(format('%I.%I', t.schemaname, t.tablename), 'select')
+select p.pubname as publication, t.schemaname as schema_name, t.tablename as table_name,
+       has_schema_privilege(n.oid, 'usage') as may_use_schema, has_table_privilege(c.oid, 'select') as may_select
+from pg_publication p
+join pg_publication_tables t using (pubname)
+join pg_namespace n on n.nspname = t.schemaname
+join pg_class c on c.relnamespace = n.oid and c.relname = t.tablename
+where not (has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select'))
 order by 1, 2, 3
 """
 
@@ -105,8 +111,12 @@ def _publications(connection: psycopg.Connection[dict[str, object]]) -> Iterator
         yield Check("publications", Outcome.WARN, "none", fix)
     for row in connection.execute(_UNREADABLE):
         schema, table = str(row["schema_name"]), str(row["table_name"])
-        found = f"no SELECT on {schema}.{table} (publication {row['publication']})"
-        yield Check("table privilege", Outcome.FAIL, found, _grant(connection, schema, table))
+        missing = [] if row["may_use_schema"] else [f"USAGE on schema {schema}"]
+        missing += [] if row["may_select"] else [f"SELECT on {schema}.{table}"]
+        found = f"no {' and no '.join(missing)} (publication {row['publication']})"
+        fix = "" if row["may_use_schema"] else _grant(connection, "USAGE ON SCHEMA", schema) + " "
+        fix += "" if row["may_select"] else _grant(connection, "SELECT ON", schema, table)
+        yield Check("table privilege", Outcome.FAIL, found, fix.strip())
 
 
 def _slots(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
@@ -123,9 +133,9 @@ def _slots(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]
             yield Check(subject, Outcome.OK, found)
 
 
-def _grant(connection: psycopg.Connection[dict[str, object]], schema: str, table: str) -> str:
-    role = connection.info.user
-    statement = sql.SQL("GRANT SELECT ON {} TO {};").format(sql.Identifier(schema, table), sql.Identifier(role))
+def _grant(connection: psycopg.Connection[dict[str, object]], what: LiteralString, *names: str) -> str:
+    role = sql.Identifier(connection.info.user)
+    statement = sql.SQL("GRANT {} {} TO {};").format(sql.SQL(what), sql.Identifier(*names), role)
     return statement.as_string(connection)
 
 
