@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -93,6 +94,6 @@ def _addresses(service: Service, replica: DemoReplica) -> Table:
     table.add_row("metrics", f"curl {service.url}/metrics", style="dim")
     table.add_row("NATS", f"nats --server {endpoints.nats_url} sub 'cdc.>'", style="dim")
     table.add_row("PostgreSQL", f'psql "{endpoints.postgres_url}" -c "table shop.stock"', style="dim")
-    table.add_row("replica", f"sqlite3 {replica.path} .tables", style="dim")
+    table.add_row("replica", f"sqlite3 {os.path.relpath(replica.path)} .tables", style="dim")
     table.add_row("next", "headgate init && headgate run", style="bold")
     return table
