@@ -39,6 +39,7 @@ class Report:
     lag_rows: int | None = None
     error: dict[str, str] | None = None
     source_details: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
+    destination_details: dict[str, Any] = field(default_factory=dict)  # the same of each destination, by its name
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -40,7 +40,9 @@ class Supervisor:
 
     @property
     def report(self) -> Report:
-        return replace(self.reporter.report, source_details=self.spec.source.describe())
+        destinations = {each.name: details for each in self.spec.destinations if (details := each.details())}
+        source = self.spec.source.describe()
+        return replace(self.reporter.report, source_details=source, destination_details=destinations)
 
     def progress(self) -> list[dict[str, Any]]:
         """Spark's own reports of the last batches."""

@@ -205,7 +205,6 @@ def test_zstd_with_dictionaries_that_are_learnt_on_the_way(bridge: Bridge, admin
     admin.execute("create table t (id int primary key, kind text, note text)")
     bridge.start(compression="zstd")
     rows = 0
-    assert bridge.destination is not None
     for _ in range(20):
         first, rows = rows, rows + 500
         admin.execute(
@@ -214,7 +213,8 @@ def test_zstd_with_dictionaries_that_are_learnt_on_the_way(bridge: Bridge, admin
         )
         with bridge.jetstream() as jetstream:
             wait_until(lambda: (i := jetstream.stream_info(bridge.name)) is not None and i.last_sequence >= rows)  # noqa: B023
-    ratios = bridge.destination.details()["compression_ratio"]
+    assert bridge.supervisor is not None
+    ratios = bridge.supervisor.report.destination_details["stream"]["compression_ratio"]
     assert ratios[f"{bridge.name}.{bridge.name}.t"] > 1.5
     messages = read_stream(bridge.endpoints.nats_url, bridge.name, rows)
     with_dictionary = [m for m in messages if (m.headers or {}).get("Headgate-Dictionary")]

@@ -1,0 +1,34 @@
+"""Connections that are cut in the middle of a snapshot: it is made again, and nothing of the first try stays."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.streams import read_stream
+
+from .conftest import Admin, Bridge, wait_until
+
+ROWS = 200_000
+
+
+def test_connections_that_are_cut_in_the_middle(bridge: Bridge, admin: Admin) -> None:
+    admin.execute("create table t (id int primary key, note text)")
+    admin.execute(f"insert into t select g, repeat('x', 100) from generate_series(1, {ROWS}) g".encode())
+    bridge.start()
+    assert bridge.bootstrap is not None
+    jobs = bridge.bootstrap.jobs
+    asked = bridge.ask(f"{bridge.name}.t", b'{"chunk_rows": 500}')["snapshot_id"]
+    wait_until(lambda: any(job.rows > 0 for job in jobs()))
+    cut = admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'headgate snapshot%'"
+    ).fetchall()
+    wait_until(lambda: bridge.ended(asked))
+    (job,) = jobs()
+    assert (job.state, job.rows) == ("done", ROWS)
+    # It may have been read to its end in that moment; then it needed no second try.
+    assert job.replaces == ([asked] if job.id != asked else [])
+    assert cut or not job.replaces
+    messages = [m for m in read_stream(bridge.endpoints.nats_url, "INIT", 0) if f".{bridge.name}.t." in m.subject]
+    assert {message.subject.split(".")[4] for message in messages} == {job.id}
+    rows = [row["id"] for message in messages for row in msgspec.msgpack.decode(message.data)["data"]]
+    assert sorted(rows) == list(range(1, ROWS + 1))
