@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -40,6 +40,7 @@ _RESULT_ARROW = pa.schema([(_RESULT, pa.string())])
 _NUMBERS_PER_RANGE = 1_000_000
 _HEADROOM_BYTES = 8192  # of a message, for its headers and the chunk's own fields: what fits need not be cut
 _BATCH_BYTES = 8 << 20
+_WINDOW_BYTES = 64 << 20  # messages of a megabyte: with fewer on their way the server waits for us between two batches
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 _METHODS: dict[str, Method] = {"export": "export", "filter": "filter"}
 
@@ -167,7 +168,8 @@ def _send_by_key(batches: Batches, task: _Task, table: SnapshotTable, key: Key) 
 
 def _send_all(rows: Batches, task: _Task, range_number: int) -> pa.RecordBatch:
     """Read and send; the one row that reports it."""
-    with borrow_publisher(task.options.nats) as publisher, Mentions(task.options.nats) as mentions:
+    nats = replace(task.options.nats, window_bytes=_WINDOW_BYTES)
+    with borrow_publisher(nats) as publisher, Mentions(nats) as mentions:
         sender = _Sender(publisher, mentions, task, range_number)
         maker = ChunkMaker(
             task.fields,
