@@ -159,6 +159,17 @@ def test_an_empty_table_has_an_end_and_no_chunks(bridge: Bridge, admin: Admin) -
     assert (end["row_count"], end["batch_count"], end["checksum"], chunks) == (0, 0, "0" * 16, [])
 
 
+def test_two_million_narrow_rows(bridge: Bridge, admin: Admin) -> None:
+    rows = 2_000_000
+    admin.execute("create table t (id int primary key)")
+    admin.execute(f"insert into t select generate_series(1, {rows})".encode())
+    end, chunks = bridge.start().snapshot(f"{bridge.name}.t")
+    assert (end["row_count"], end["batch_count"]) == (rows, len(chunks))
+    ids = [row["id"] for chunk in chunks for row in msgspec.msgpack.decode(chunk)["data"]]
+    assert len(ids) == rows
+    assert set(ids) == set(range(1, rows + 1))
+
+
 def test_what_cannot_be_made_is_refused_at_once(bridge: Bridge, admin: Admin) -> None:
     admin.execute("create table t (id int primary key)")
     bridge.start()
