@@ -90,7 +90,30 @@ def test_a_crash_while_a_snapshot_is_made(bridge: Bridge, admin: psycopg.Connect
     assert sorted(rows) == list(range(1, ROWS + 1))
 
 
-def is_done(bridge: Bridge, first: str) -> bool:
+def test_nats_dies_while_a_snapshot_is_made(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+    rows = 400_000
+    admin.execute(f"insert into {bridge.slot} select g, 'n', g from generate_series(1, {rows}) g".encode())
+    process = bridge.start()
+    asked = ask(bridge)
+    wait_until(lambda: any(job["rows"] for job in jobs(bridge)))
+    assert bridge.stack.nats is not None
+    bridge.stack.nats.kill()
+    bridge.stack.nats.start()
+    wait_until(lambda: any(job["state"] == "done" for job in jobs(bridge)))
+    (job,) = jobs(bridge)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert (job["rows"], job["id"] == asked or asked in job["replaces"]) == (rows, True)
+    messages = read_stream(bridge.nats_url, "INIT", 0)
+    chunks = [message for message in messages if message.subject.startswith(f"init.snap.{bridge.slot}.{job['id']}.")]
+    found = [row["id"] for chunk in chunks for row in msgspec.msgpack.decode(chunk.data)["data"]]
+    assert sorted(found) == list(range(1, rows + 1))
+
+
+def jobs(bridge: Bridge) -> list[dict[str, Any]]:
     answer = call(bridge, "/snapshots")
-    jobs = answer["snapshots"] if answer else []
-    return any(first in job["replaces"] and job["state"] == "done" for job in jobs)
+    return answer["snapshots"] if answer else []
+
+
+def is_done(bridge: Bridge, first: str) -> bool:
+    return any(first in job["replaces"] and job["state"] == "done" for job in jobs(bridge))

@@ -35,6 +35,7 @@ class DemoReplica:
         self._log = directory / "logs" / "replica.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._stop = threading.Event()
+        self._judged = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="verify replica", daemon=True)
 
     def __enter__(self) -> Self:
@@ -58,15 +59,13 @@ class DemoReplica:
 
     def await_verdict(self, timeout_s: float) -> None:
         """Until something can be said of the copy."""
-        waited = threading.Event()
-        for _ in range(int(timeout_s / 0.1)):
-            if self.exact is not None or waited.wait(0.1):
-                return
+        self._judged.wait(timeout_s)
 
     def _watch(self) -> None:
         while not self._stop.wait(_EVERY_S):
             if self._process is not None and self._process.poll() is not None:
                 self.exact, self.state = False, f"ended with {self._process.returncode}; see {self._log}"
+                self._judged.set()
                 return
             if not self.path.exists():
                 continue
@@ -89,6 +88,7 @@ class DemoReplica:
         self.rows = sum(report.row_count for report in reports)
         different = sum(len(report.differences) for report in reports)
         self.exact = not different
+        self._judged.set()
         self.state = (
             f"{different:,} rows differ" if different else f"exact: {self.rows:,} rows in {len(reports)} tables"
         )
