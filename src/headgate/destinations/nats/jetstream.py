@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -38,6 +39,9 @@ __all__ = ["AccountInfo", "JetStream", "StoredMessage"]
 _STREAM_NOT_FOUND = 10059
 _STREAM_EXISTS = 10058
 _NO_MESSAGE = 10037
+_STORE_FAILED = 10049
+# nats-server clears the directory of a deleted stream behind its answer, and a creation at that moment fails.
+_STORE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,11 @@ class JetStream:
         if info:
             return info
         answer = self._ask(f"STREAM.CREATE.{name}", config)
+        for pause_s in _STORE_PAUSES_S:
+            if not (isinstance(answer, ApiError) and answer.err_code == _STORE_FAILED):
+                break
+            time.sleep(pause_s)
+            answer = self._ask(f"STREAM.CREATE.{name}", config)
         if isinstance(answer, ApiError):
             # Somebody else may have created it between the two calls.
             info = self.stream_info(name) if answer.err_code == _STREAM_EXISTS else None
