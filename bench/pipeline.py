@@ -23,9 +23,10 @@ from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, Publisher
 from headgate.embedded import Stack, find_java
 from headgate.pipeline.session import SparkOptions, open_session
-from headgate.pipeline.spec import PipelineSpec, SourceSpec
+from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.sources.random.generator import generate
+from headgate.sources.random.source import RandomSource
 
 PAYLOAD_BYTES = 200
 BATCH_ROWS = 100_000
@@ -102,16 +103,15 @@ class _Runs:
         self._spark = spark
 
     def supervisor(self, name: str, destination: Destination, rows: int, batch_rows: int) -> Supervisor:
-        source = SourceSpec(
+        source = RandomSource(
             name,
-            "random",
             {
                 "rowsPerSecond": "0",
                 "numRows": str(rows),
                 "maxOffsetsPerTrigger": str(batch_rows),
                 "payloadBytes": str(PAYLOAD_BYTES),
             },
-            origin=lambda: name,
+            name,
         )
         spec = PipelineSpec(
             name=name,

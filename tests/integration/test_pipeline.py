@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.config.models import (
+from headgate.config.transforms import (
     DropTransform,
     FilterTransform,
     RenameTransform,
@@ -25,8 +25,9 @@ from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
 from headgate.model import CapacityError, Kind, Status
-from headgate.pipeline.spec import PipelineSpec, SourceSpec
+from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
+from headgate.sources.random.source import RandomSource
 from tests.streams import read_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -42,7 +43,7 @@ def spec(tmp_path: Path, memory: MemoryDestination) -> PipelineSpec:
     options = {"rowsPerSecond": "0", "numRows": "250", "maxOffsetsPerTrigger": "100"}
     return PipelineSpec(
         name=f"p{uuid.uuid4().hex[:8]}",
-        source=SourceSpec("orders", "random", options, origin=lambda: "test-orders"),
+        source=RandomSource("orders", options, "test-orders"),
         destinations=(memory,),
         topic="t.{kind}",
         state_path=tmp_path / "state.json",
@@ -157,7 +158,7 @@ def test_a_row_without_topic_is_refused_by_name(spec: PipelineSpec, run: Run) ->
 
 
 def test_a_bad_source_option_is_one_clear_error(spec: PipelineSpec, run: Run) -> None:
-    source = dataclasses.replace(spec.source, options={"rowsPerSecnd": "1"})
+    source = RandomSource("orders", {"rowsPerSecnd": "1"}, "test-orders")
     supervisor = run(dataclasses.replace(spec, source=source))
     assert supervisor.join(60)
     assert supervisor.report.error is not None
@@ -197,7 +198,7 @@ def test_a_failing_destination_is_tried_again(spec: PipelineSpec, run: Run) -> N
 
 def test_state_that_belongs_to_another_source(spec: PipelineSpec, run: Run) -> None:
     assert run(spec).join(90)
-    other = dataclasses.replace(spec, source=dataclasses.replace(spec.source, origin=lambda: "other-orders"))
+    other = dataclasses.replace(spec, source=RandomSource("orders", spec.source.options(), "other-orders"))
     supervisor = run(other)
     assert supervisor.join(60)
     assert supervisor.report.error is not None

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headgate.bootstrap.copying import CopyOptions
 from headgate.bootstrap.service import Bootstrap, BootstrapOptions
 from headgate.config import Config
-from headgate.config.models import PostgresCdcSourceSection
+from headgate.config.sources import PostgresCdcSourceSection
 from headgate.destinations.nats import NatsDestination
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.spec import PipelineSpec
@@ -42,7 +42,7 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
         max_bytes=section.max_bytes or -1,
     )
     copy = CopyOptions(
-        url=spec.source.options["url"],
+        url=spec.source.options()["url"],
         publications=tuple(name.strip() for name in source.publication.split(",")),
         nats=stream,
         cdc_stream=destination.options.stream,

@@ -17,7 +17,8 @@ from headgate.cli.demo_view import demo_line, demo_view
 from headgate.cli.output import JsonOption, note, note_console, print_json
 from headgate.cli.run import stop_on_signals
 from headgate.config import Config, parse
-from headgate.config.models import NatsDestinationSection, PostgresCdcSourceSection
+from headgate.config.destinations import NatsDestinationSection
+from headgate.config.sources import PostgresCdcSourceSection
 from headgate.control import Service
 from headgate.control.logs import configure_logs
 from headgate.control.shop import Shop

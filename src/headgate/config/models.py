@@ -2,96 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from headgate.config.base import Duration, Name, SecretText, Section, Size
+from headgate.config.destinations import DestinationSection
+from headgate.config.sources import SourceSection
+from headgate.config.transforms import TransformSection
 
 __all__ = [
+    "BootstrapSection",
     "Config",
-    "ConsoleDestinationSection",
     "ControlSection",
-    "DestinationSection",
-    "DiscardDestinationSection",
-    "DropTransform",
-    "FilterTransform",
     "LoggingSection",
-    "MemoryDestinationSection",
-    "NatsDestinationSection",
     "NatsSection",
     "PipelineSection",
-    "PostgresCdcSourceSection",
     "PostgresSection",
     "ProjectSection",
-    "RandomSourceSection",
-    "RenameTransform",
-    "SelectTransform",
-    "SourceSection",
     "SparkSection",
-    "SqlTransform",
-    "TransformSection",
 ]
 
 EMBEDDED = "embedded"
-
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_UNITS_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def _quantity(units: dict[str, float] | dict[str, int], example: str) -> BeforeValidator:
-    names = "|".join(sorted(units, key=len, reverse=True))
-    pattern = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({names})\s*")
-
-    def parse(value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        match = pattern.fullmatch(value)
-        if match is None:
-            raise ValueError(f"write a number with a unit, such as {example}; units are {', '.join(units)}")
-        return float(match[1]) * units[match[2]]
-
-    return BeforeValidator(parse)
-
-
-Duration = Annotated[float, _quantity(_UNITS_S, '"500ms" or "30s"'), Field(ge=0)]
-"""Seconds; in TOML a number of seconds or text such as `"30s"`."""
-
-Size = Annotated[int, _quantity(_UNITS_BYTES, '"64MB" or "1GiB"'), Field(ge=0)]
-"""Bytes; in TOML a number of bytes or text such as `"64MB"`."""
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
-
-SecretText = Annotated[SecretStr, PlainSerializer(lambda secret: "********", return_type=str)]
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, strict about unknown keys, and able to read secrets from files."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_secret_files(cls, data: Any) -> Any:
-        """`password_file = "/run/secrets/pg"` fills `password`, as container platforms hand secrets out."""
-        if not isinstance(data, dict):
-            return data
-        filled = dict(data)
-        for key in [k for k in data if k.endswith("_file") and k in cls.model_fields]:
-            target = key.removesuffix("_file")
-            if target not in cls.model_fields:
-                continue
-            if target in data:
-                raise ValueError(f"set {target} or {key}, not both")
-            filled[target] = _read_secret(data[key])
-        return filled
-
-
-def _read_secret(path: object) -> str:
-    try:
-        return Path(str(path)).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read the secret file {path}: {error}") from None
 
 
 class ProjectSection(Section):
@@ -181,140 +114,6 @@ class LoggingSection(Section):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe line shown.")
     format: Literal["logfmt", "json"] = Field("logfmt", description="One line an event, for people or for machines.")
     metrics_interval: Duration = Field(15.0, description="A METRICS line at this interval; 0 turns it off.")
-
-
-class RandomSourceSection(Section):
-    """Made-up orders: the same seed gives the same rows, whatever crashes in between."""
-
-    type: Literal["random"]
-    rows_per_second: int = Field(1000, ge=0, description="Rate of arrival; 0 means all at once.")
-    rows: int = Field(0, ge=0, description="How many rows in all; 0 means without end.")
-    max_rows_per_batch: int = Field(100_000, ge=1, description="The most rows one batch may take.")
-    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
-    payload_bytes: int = Field(64, ge=0, le=1_000_000, description="Length of the column `note`.")
-    customers: int = Field(1000, ge=1, description="How many distinct values the column `customer` has.")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="Chooses the rows.")
-
-    @model_validator(mode="after")
-    def _finite(self) -> RandomSourceSection:
-        if self.rows_per_second == 0 and self.rows == 0:
-            raise ValueError("rows_per_second = 0 (all at once) needs an end: set rows")
-        return self
-
-
-class PostgresCdcSourceSection(Section):
-    """Every committed change of the tables of a publication, in commit order."""
-
-    type: Literal["postgres-cdc"]
-    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
-    url_file: Path | None = Field(None, description="Read `url` from this file.")
-    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$", description="The replication slot; created when missing.")
-    publication: str = Field(min_length=1, description="The publication; several separated by commas.")
-    tables: tuple[str, ...] = Field(
-        (), description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.'
-    )
-    format: Literal["msgpack", "json", "debezium"] = Field("msgpack", description="The envelope of an event.")
-    subject: str = Field(
-        "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
-    )
-    max_rows_per_batch: int = Field(250_000, ge=1, description="The most changes one batch may take.")
-    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most WAL bytes one batch may take.")
-    max_spool_bytes: Size = Field(1 << 30, gt=0, description="When so much waits for delivery, the rest stays in WAL.")
-    failover: bool = Field(False, description="Make the slot survive a failover (PostgreSQL 17 and newer).")
-    images: bool = Field(False, description="Also the columns `_key`, `_before` and `_after`, for transforms.")
-
-
-SourceSection = Annotated[RandomSourceSection | PostgresCdcSourceSection, Field(discriminator="type")]
-
-
-class NatsDestinationSection(Section):
-    """A JetStream stream. Every message is acknowledged and carries an id by which replays are dropped."""
-
-    type: Literal["nats"]
-    url: SecretText | None = Field(None, description="Another server than `[nats]`.")
-    stream: str = Field(pattern=r"^[A-Za-z0-9_-]{1,255}$", description="Name of the stream; created when missing.")
-    subjects: tuple[str, ...] = Field(min_length=1, description='Subjects the stream keeps, such as `["demo.>"]`.')
-    storage: Literal["file", "memory"] = Field("file", description="Where the server keeps the stream.")
-    replicas: int = Field(1, ge=1, le=5, description="Copies in a NATS cluster.")
-    max_age: Duration = Field(0.0, description="Drop messages older than this; 0 keeps them.")
-    max_bytes: Size = Field(0, description="The most the stream may hold; 0 means no limit.")
-    duplicate_window: Duration = Field(120.0, description="How long the server remembers message ids.")
-    window: int = Field(4000, ge=1, le=1_000_000, description="Messages sent and not yet acknowledged, at most.")
-    ack_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
-    compression: Literal["none", "zstd"] = Field(
-        "none", description="`zstd`: each message by itself, with dictionaries learnt from the data."
-    )
-    exclusive: bool | None = Field(
-        None,
-        description="Whether only one pipeline writes the stream: then a second writer is fenced off, and a replay is "
-        "recognised whatever the outage lasted. On by default for CDC pipelines.",
-    )
-
-
-class MemoryDestinationSection(Section):
-    """Keeps the last rows in the process, for tests and for `headgate status`."""
-
-    type: Literal["memory"]
-    max_rows: int = Field(10_000, ge=1, description="Older rows are forgotten.")
-
-
-class ConsoleDestinationSection(Section):
-    """Prints every row as one line on standard output."""
-
-    type: Literal["console"]
-    max_rows_per_batch: int = Field(1000, ge=1, description="More rows in one batch are counted, not printed.")
-
-
-class DiscardDestinationSection(Section):
-    """Counts rows and drops them, to see what a pipeline does without a destination."""
-
-    type: Literal["discard"]
-
-
-DestinationSection = Annotated[
-    NatsDestinationSection | MemoryDestinationSection | ConsoleDestinationSection | DiscardDestinationSection,
-    Field(discriminator="type"),
-]
-
-
-class FilterTransform(Section):
-    """Keep the rows for which a Spark SQL condition holds."""
-
-    type: Literal["filter"]
-    where: str = Field(min_length=1, description="Such as `\"amount > 100 and kind = 'order'\"`.")
-
-
-class SelectTransform(Section):
-    """Keep or compute columns."""
-
-    type: Literal["select"]
-    columns: tuple[str, ...] = Field(min_length=1, description='Such as `["id", "amount * 1.2 as gross"]`.')
-
-
-class RenameTransform(Section):
-    """Rename columns."""
-
-    type: Literal["rename"]
-    columns: dict[str, str] = Field(min_length=1, description='Such as `{ note = "comment" }`.')
-
-
-class DropTransform(Section):
-    """Leave columns out."""
-
-    type: Literal["drop"]
-    columns: tuple[str, ...] = Field(min_length=1, description='Such as `["note"]`.')
-
-
-class SqlTransform(Section):
-    """A Spark SQL query over the table `batch`. It must keep the column `_position`, as `select *` does."""
-
-    type: Literal["sql"]
-    query: str = Field(min_length=1, description='Such as `"select *, upper(kind) as label from batch"`.')
-
-
-TransformSection = Annotated[
-    FilterTransform | SelectTransform | RenameTransform | DropTransform | SqlTransform, Field(discriminator="type")
-]
 
 
 class BootstrapSection(Section):

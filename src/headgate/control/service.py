@@ -20,7 +20,7 @@ from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
-from headgate.pipeline.cdc import compile_decoders
+from headgate.pipeline.compile import compile_decoders
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
 from headgate.pipeline.spec import PipelineSpec

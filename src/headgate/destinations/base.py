@@ -3,8 +3,14 @@
 A destination lives on the driver, travels to the executors by pickle, and opens a `Sender` there. The contract:
 
 - at least once: `send` may be called again with the same rows after a failure, so rows carry a stable message id;
-- `send` may return before the rows are safe; `finish` returns only when every row is, or raises;
-- an error is a `HeadgateError`, whose kind says whether trying again makes sense.
+- `send` may return before the rows are safe; `finish` returns only when every row is, or raises, or names the topics
+  whose rows are not;
+- an error is a `HeadgateError`, whose kind says whether trying again makes sense. `ConnectError` means that the server
+  is away, which is nobody's fault and opens no circuit breaker;
+- rows of one partition key and topic stay in the order given.
+
+Third parties bring destinations of their own through the entry point group `headgate.destinations`; see
+`docs/plugins.md`. Every kind passes `tests/contract/destinations`.
 """
 
 from __future__ import annotations
@@ -13,61 +19,113 @@ import abc
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-__all__ = ["Destination", "LocalDestination", "SendResult", "Sender"]
+from headgate.model import HeadgateError
+
+__all__ = ["OWN_LANE", "Destination", "Failure", "Lane", "LocalDestination", "SendResult", "Sender", "TopicDefaults"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What one sender is opened for: the rows of one stream in one task of one batch."""
+
+    stream: str | None = None  # None is the destination's own
+    batch_id: int = 0
+    task: int = 0
+    epoch: int | None = None  # which version of the routes chose the topics; travels with every message
+
+
+OWN_LANE = Lane()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """How topics that headgate creates are made, as far as a kind knows such a thing."""
+
+    partitions: int = 1
+    replicas: int = 1
+    max_age_s: float = 0.0  # 0 keeps messages
+    max_bytes: int = 0  # 0 means no limit
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rows of one topic that are not safe, and why."""
+
+    topic: str
+    rows: int
+    error: HeadgateError
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"topic": self.topic, "rows": self.rows, "error": self.error.as_dict()}
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of the rows of one task at one destination."""
+    """What became of the rows of one lane at one destination."""
 
     destination: str
     rows: int
     payload_bytes: int
     duplicates: int = 0  # rows the destination had already, from a run that was cut off
     reports: tuple[dict[str, Any], ...] = ()  # for the destination on the driver to learn from; plain JSON
+    failures: tuple[dict[str, Any], ...] = ()  # `Failure.as_dict()`: the topics whose rows must be sent again
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
-        return cls(**fields | {"reports": tuple(fields["reports"])})
+        return cls(**fields | {"reports": tuple(fields["reports"]), "failures": tuple(fields["failures"])})
 
 
 class Sender(abc.ABC):
-    """Sends the rows of one task, in order."""
+    """Sends the rows of one lane, in order."""
 
     @abc.abstractmethod
     def send(self, batch: pa.RecordBatch) -> None:
-        """Take the delivery columns (`model.record.DELIVERY_COLUMNS`) of some rows."""
+        """Take some rows: `model.record.DELIVERY_COLUMNS`, and `PARTITION_KEY` and `PARTITION` where there are any."""
 
     @abc.abstractmethod
     def finish(self) -> SendResult:
-        """Wait until every row is safe."""
+        """Wait until every row is safe or known not to be."""
 
 
 class Destination(abc.ABC):
     """One configured destination. Must be picklable, and hold no connection."""
 
+    api_version: ClassVar[int] = 0  # a plugin states the one it was written for
     name: str
 
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up
         """Create or check what must exist before the first row. Idempotent; called before every start."""
 
+    def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        """Create a stream and a topic that a row asks for; that they exist already is success.
+
+        Returns how many partitions the topic really has.
+        """
+        return 1
+
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
         """On the driver, after each batch: what its senders have reported."""
+
+    def complete(self, batch_id: int, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
+        """On the driver, when every row of a batch is safe and before that is recorded; called again in a replay.
+
+        For kinds that make a batch visible as a whole.
+        """
 
     def details(self) -> dict[str, Any]:
         """On the driver: what it says of itself, for the status."""
         return {}
 
     @abc.abstractmethod
-    def open(self) -> AbstractContextManager[Sender]:
-        """A sender for one task, opened on the executor; leaving it with an error drops what is in flight."""
+    def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
+        """A sender for one lane, opened on the executor; leaving it with an error drops what is in flight."""
 
 
 class LocalDestination(Destination):
@@ -77,5 +135,5 @@ class LocalDestination(Destination):
     def accept(self, rows: pa.Table) -> None:
         """Take the delivery columns of a whole batch."""
 
-    def open(self) -> AbstractContextManager[Sender]:
+    def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
         raise TypeError(f"{type(self).__name__} takes its rows on the driver")

@@ -10,10 +10,13 @@ __all__ = [
     "DELIVERY_COLUMNS",
     "MESSAGE_ID",
     "OP",
+    "PARTITION",
+    "PARTITION_KEY",
     "PAYLOAD",
     "POSITION",
     "RESERVED_PREFIX",
     "SCHEMA",
+    "STREAM",
     "TABLE",
     "TOPIC",
 ]
@@ -30,5 +33,10 @@ TABLE = "_table"
 TOPIC = "_topic"  # string
 MESSAGE_ID = "_message_id"  # string; the same row has the same id in every replay
 PAYLOAD = "_payload"  # binary
+
+# What it receives besides in a pipeline whose rows say where they go. NULL leaves the choice to the destination.
+STREAM = "_stream"  # string; NULL is the destination's own stream
+PARTITION_KEY = "_partition_key"  # binary; rows of one key stay in order
+PARTITION = "_partition"  # int32; an explicit partition, counted from 0
 
 DELIVERY_COLUMNS = (TOPIC, MESSAGE_ID, PAYLOAD)

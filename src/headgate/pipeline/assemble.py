@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from headgate.config import Config
-from headgate.config.models import (
+from headgate.config.destinations import (
     ConsoleDestinationSection,
     DestinationSection,
     DiscardDestinationSection,
     MemoryDestinationSection,
     NatsDestinationSection,
-    NatsSection,
-    PipelineSection,
-    PostgresCdcSourceSection,
-    RandomSourceSection,
 )
+from headgate.config.models import NatsSection, PipelineSection
+from headgate.config.sources import PostgresCdcSourceSection, RandomSourceSection
 from headgate.destinations.base import Destination
 from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
-from headgate.pipeline.cdc import cdc_source
-from headgate.pipeline.spec import PipelineSpec, SourceSpec
+from headgate.pipeline.spec import PipelineSpec
+from headgate.sources.base import Source
+from headgate.sources.postgres_cdc.source import PostgresCdcSource
+from headgate.sources.random.source import RandomSource
 
 __all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir"]
 
@@ -76,19 +76,19 @@ def _pipeline(
     )
 
 
-def _source(name: str, config: Config, directory: Path, postgres_url: str | None) -> SourceSpec:
+def _source(name: str, config: Config, directory: Path, postgres_url: str | None) -> Source:
     section = config.sources[name]
     match section:
         case RandomSourceSection():
-            return _random(name, section, config)
+            return RandomSource(name, _random_options(section), f"{config.project.name}-{name}")
         case PostgresCdcSourceSection():
             own = section.url.get_secret_value() if section.url else None
-            return cdc_source(name, section, own or postgres_url or "", directory / "spool")
+            return PostgresCdcSource(name, _cdc_options(section, own or postgres_url or "", directory / "spool"))
         case _:
             assert_never(section)
 
 
-def _random(name: str, section: RandomSourceSection, config: Config) -> SourceSpec:
+def _random_options(section: RandomSourceSection) -> dict[str, str]:
     options = {
         "rowsPerSecond": section.rows_per_second,
         "numRows": section.rows,
@@ -98,13 +98,25 @@ def _random(name: str, section: RandomSourceSection, config: Config) -> SourceSp
         "customers": section.customers,
         "seed": section.seed,
     }
-    return SourceSpec(
-        name=name,
-        format="random",
-        options={key: str(value) for key, value in options.items()},
-        origin=lambda: f"{config.project.name}-{name}",
-        lag_rows=lambda end, latest: max(0, int(latest["row"]) - int(end["row"])),
-    )
+    return {key: str(value) for key, value in options.items()}
+
+
+def _cdc_options(section: PostgresCdcSourceSection, url: str, spool: Path) -> dict[str, str]:
+    options = {
+        "url": url,
+        "slot": section.slot,
+        "publication": section.publication,
+        "spool": spool,
+        "format": section.format,
+        "subject": section.subject,
+        "maxOffsetsPerTrigger": section.max_rows_per_batch,
+        "maxBytesPerTrigger": section.max_bytes_per_batch,
+        "maxSpoolBytes": section.max_spool_bytes,
+        "createPublicationFor": ",".join(section.tables),
+        "failover": str(section.failover).lower(),
+        "images": str(section.images).lower(),
+    }
+    return {key: str(value) for key, value in options.items()}
 
 
 def _fed_by_cdc(config: Config) -> set[str]:

@@ -80,13 +80,14 @@ class PipelineQuery:
     def _read(self, more_options: dict[str, str]) -> DataFrame:
         source = self._spec.source
         try:
-            return self._spark.readStream.format(source.format).options(**source.options, **more_options).load()
+            frame: DataFrame = source.load(self._spark.readStream.options(**more_options))
         except AnalysisException as error:
             raise ConfigError(
                 f"the source cannot be opened: {short(error)}",
                 where=f"sources.{source.name}",
                 remedy="try: headgate check",
             ) from None
+        return frame
 
     def _deliver(self, sent: DataFrame, batch_id: int) -> None:
         """Called by Spark for every batch. Returning means: this batch is delivered, and the state says so."""
@@ -126,7 +127,7 @@ class PipelineQuery:
         """Only now may the source let go of what it kept for this batch."""
         end = batch_end_offset(self._spark, self._spec.checkpoint, batch_id)
         if end is not None:
-            self._spec.source.delivered(end)
+            self._spec.source.commit(end)
 
     def ended(self) -> bool:
         """Whether the query has ended; raises what ended it, if it was an error."""

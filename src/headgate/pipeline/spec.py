@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import pyarrow as pa
-
-from headgate.config.models import TransformSection
+from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
+from headgate.sources.base import Shortcut, Source
 
-__all__ = ["PipelineSpec", "Shortcut", "SourceSpec"]
-
-Offset = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Shortcut:
-    """For rows that nothing looks at on their way: the sender makes them itself, and they never enter the JVM.
-
-    With these options the source's rows only say where the real ones are; `rows` makes delivery columns of them.
-    """
-
-    options: dict[str, str]
-    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """How Spark opens a source, and what it wants to hear about delivery."""
-
-    name: str
-    format: str
-    options: dict[str, str] = field(default_factory=dict, repr=False)
-    # The first part of every message id; it may take a look at the server to say.
-    origin: Callable[[], str] = lambda: ""
-    lag_rows: Callable[[Offset, Offset], int | None] = lambda end, latest: None
-    # Everything up to this offset is delivered and recorded.
-    delivered: Callable[[Offset], None] = lambda end: None
-    # What the source says of itself, for the status.
-    describe: Callable[[], dict[str, Any]] = dict
-    has_envelope: bool = False  # its rows carry their topic and payload
-    shortcut: Shortcut | None = None
+__all__ = ["PipelineSpec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +19,7 @@ class PipelineSpec:
     """Everything a supervisor needs to run one pipeline."""
 
     name: str
-    source: SourceSpec
+    source: Source
     destinations: tuple[Destination, ...]
     state_path: Path
     checkpoint: str

@@ -8,7 +8,7 @@ from typing import assert_never
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
-from headgate.config.models import (
+from headgate.config.transforms import (
     DropTransform,
     FilterTransform,
     RenameTransform,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.destinations.base import Destination, Sender, SendResult
+from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, SendResult
 from headgate.model import record
 
 __all__ = ["DiscardDestination"]
@@ -20,7 +20,7 @@ class DiscardDestination(Destination):
 
     name: str
 
-    def open(self) -> AbstractContextManager[Sender]:
+    def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
         return nullcontext(_Counter(self.name))
 
 

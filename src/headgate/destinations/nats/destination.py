@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.destinations.base import Destination, Sender, SendResult
+from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, SendResult
 from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
 from headgate.destinations.nats.jetstream import JetStream
@@ -52,7 +52,7 @@ class NatsDestination(Destination):
         return {"compression_ratio": keeper_of(self.options).ratios()} if self.zstd else {}
 
     @contextmanager
-    def open(self) -> Iterator[Sender]:
+    def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
         with borrow_publisher(self.options) as publisher:
             compressor = table_compressor(self.options, publisher.jetstream()) if self.zstd else None
             yield (_ExclusiveSender if self.exclusive else _SharedSender)(self.name, publisher, compressor)

@@ -1,0 +1,29 @@
+"""Compiles what executors decode with while Spark starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from functools import partial
+
+from headgate.config import Config
+from headgate.config.sources import PostgresCdcSourceSection
+
+__all__ = ["compile_decoders"]
+
+
+def compile_decoders(config: Config) -> None:
+    """Compile in the background what the executors will decode with: seconds on a new machine, and nothing later.
+
+    A process of its own, because the compiler would keep this one busy and large. If it fails, so will the first
+    batch, and that one says why.
+    """
+    used = {pipeline.source for pipeline in config.pipelines.values() if pipeline.enabled}
+    for name in used:
+        section = config.sources[name]
+        if isinstance(section, PostgresCdcSourceSection):
+            command = [sys.executable, "-m", "headgate.sources.postgres_cdc.decode", section.format]
+            command += ["images"] if section.images else []
+            run = partial(subprocess.run, command, capture_output=True, check=False)
+            threading.Thread(target=run, name=f"compile {name}", daemon=True).start()

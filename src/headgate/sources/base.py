@@ -1,0 +1,101 @@
+"""What a source is.
+
+A source is two things: a Spark streaming source (`format`, with its options), which anybody can also read alone, and
+this object on the driver, which says what kind of source it is and is told what has been delivered.
+
+Third parties bring sources of their own through the entry point group `headgate.sources`; see `docs/plugins.md`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+__all__ = ["CDC", "DESTRUCTIVE_POLLING", "OPAQUE", "POLLING", "Mode", "Offset", "Shortcut", "Source"]
+
+Offset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a source can do for a batch that failed. It decides the pipeline's policy when a commit fails.
+
+    `cdc`: the rows stay in the server until they are confirmed, so a commit is tried for ever.
+    `polling`: the rows come again with the next poll; a commit that failed is made up for later.
+    `opaque`: nobody knows, so a commit that fails stops the pipeline.
+    """
+
+    kind: Literal["cdc", "polling", "opaque"]
+    destructive: bool = False  # a commit takes rows away where they come from
+
+    def __str__(self) -> str:
+        return f"{self.kind} (destructive)" if self.destructive else self.kind
+
+
+CDC = Mode("cdc")
+POLLING = Mode("polling")
+DESTRUCTIVE_POLLING = Mode("polling", destructive=True)
+OPAQUE = Mode("opaque")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """For rows that nothing looks at on their way: the sender makes them itself, and they never enter the JVM.
+
+    With these options the source's rows only say where the real ones are; `rows` makes delivery columns of them.
+    """
+
+    options: dict[str, str]
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class Source(abc.ABC):
+    """One configured source, on the driver. `mode` and `commit` have no default: a source must know both."""
+
+    api_version: ClassVar[int] = 0  # a plugin states the one it was written for
+    name: str
+    format: str  # what Spark knows it by
+    has_envelope = False  # its rows carry their topic and payload
+    shortcut: Shortcut | None = None
+
+    @abc.abstractmethod
+    def mode(self) -> Mode:
+        """What kind of source this is."""
+
+    @abc.abstractmethod
+    def options(self) -> dict[str, str]:
+        """The options of the Spark source."""
+
+    @abc.abstractmethod
+    def commit(self, end: Offset) -> None:
+        """Everything up to this offset is delivered and recorded: only now may anything be let go or taken away.
+
+        Cumulative, and called again for the same offset after a crash. A crash may also come before the first call,
+        so whatever a commit needs must be durable before the batch's rows are handed out.
+        """
+
+    @abc.abstractmethod
+    def origin(self) -> str:
+        """The first part of every message id; it may ask the server. The same rows must always get the same."""
+
+    def start(self) -> None:  # noqa: B027 - most kinds have nothing of their own to run
+        """Start what must run beside the query, such as a server that receives rows. Idempotent."""
+
+    def stop(self) -> None:  # noqa: B027
+        """Stop what `start` started. Idempotent."""
+
+    def load(self, stream: Any) -> Any:
+        """A streaming DataFrame from `spark.readStream`."""
+        return stream.format(self.format).options(**self.options()).load()
+
+    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
+        """How many rows lie between two offsets, if that can be told."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """What it says of itself, for the status."""
+        return {}

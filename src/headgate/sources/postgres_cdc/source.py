@@ -1,0 +1,76 @@
+"""The `postgres-cdc` source of a pipeline: what Spark is told, and how delivery gets back to PostgreSQL."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from headgate.model.plugin import API_VERSION
+from headgate.sources.base import CDC, Mode, Offset, Shortcut, Source
+from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.sources.postgres_cdc.options import CdcOptions
+from headgate.sources.postgres_cdc.ranges import deliver_located
+from headgate.sources.postgres_cdc.replication import ReplicationConnection
+from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
+from headgate.sources.postgres_cdc.spool import SpoolIndex
+
+__all__ = ["PostgresCdcSource"]
+
+
+class PostgresCdcSource(Source):
+    """Every committed change; its rows carry their topic, position and payload."""
+
+    api_version = API_VERSION
+    format = "pgcdc"
+    has_envelope = True
+
+    def __init__(self, name: str, options: dict[str, str]) -> None:
+        self.name = name
+        self._texts = options | {"confirm": "pipeline"}
+        self._options = CdcOptions.from_spark(self._texts)
+        self._control = SpoolControl(self._options.spool_dir)
+        self._index = SpoolIndex(self._options.spool_dir)
+        self._monitor = SlotMonitor(self._options.url, self._options.slot)
+        self.shortcut = Shortcut({"located": "true"}, partial(deliver_located, options=self._options))
+
+    def mode(self) -> Mode:
+        return CDC
+
+    def options(self) -> dict[str, str]:
+        return self._texts
+
+    def commit(self, end: Offset) -> None:
+        """The reader passes it on to PostgreSQL; until then the slot keeps everything."""
+        self._control.confirm(int(end["lsn"]))
+
+    def origin(self) -> str:
+        """Which PostgreSQL cluster this is."""
+        link = ReplicationConnection(self._options.url, self._options.slot)
+        try:
+            return link.identify().system_id
+        finally:
+            link.close()
+
+    def lag_rows(self, end: Offset, latest: Offset) -> int:
+        self._index.refresh()
+        return self._index.rows_after(int(end["lsn"]))
+
+    def describe(self) -> dict[str, Any]:
+        names = {"slot": self._options.slot, "publication": ",".join(self._options.publications)}
+        return names | self._reader() | self._monitor.look()
+
+    def _reader(self) -> dict[str, Any]:
+        state = self._control.read_state()
+        if state is None:
+            return {"reader": "starting"}
+        return {
+            "reader": state.status,
+            "received_lsn": state.received_lsn,
+            "confirmed_lsn": state.confirmed_lsn,
+            "lag_bytes": max(0, max(state.server_lsn, state.received_lsn) - state.confirmed_lsn),
+            "spool_bytes": state.spool_bytes,
+            "transactions_total": state.transactions_total,
+            "changes_total": state.changes_total,
+            "reconnects_total": state.reconnects_total,
+            "error": state.error,
+        }
