@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from headgate.config.base import Duration, Name, SecretText, Section, Size
 from headgate.config.destinations import DestinationSection
+from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
 from headgate.config.transforms import TransformSection
 
@@ -16,6 +17,7 @@ __all__ = [
     "BootstrapSection",
     "Config",
     "ControlSection",
+    "DeadLettersSection",
     "LoggingSection",
     "NatsSection",
     "PipelineSection",
@@ -133,6 +135,13 @@ class BootstrapSection(Section):
     timeout: Duration = Field(60.0, gt=0, description="How long to wait for running transactions.")
 
 
+class DeadLettersSection(Section):
+    """Rows that were refused, kept in the pipeline's directory until somebody looks at them."""
+
+    max_rows: int = Field(1_000_000, ge=1, description="When so many are kept, the pipeline waits.")
+    max_bytes: Size = Field(1 << 30, gt=0, description="The same in bytes of payload.")
+
+
 class PipelineSection(Section):
     """One source, an ordered list of transforms, and where the rows go."""
 
@@ -149,12 +158,44 @@ class PipelineSection(Section):
     payload_column: str | None = Field(None, description="The column that `raw` sends.")
     trigger_interval: Duration = Field(0.0, description="Least time between two batches; 0 means at once.")
     enabled: bool = Field(True, description="Whether `headgate run` starts it.")
+    routing: RoutingSection = Field(default_factory=RoutingSection, description="Where each row goes.")
+    failure_threshold: int = Field(
+        16, ge=1, description="Failures to complete a batch, in a row, that make the status `degraded`."
+    )
+    stop_grace: Duration = Field(30.0, description="How long a stop waits for the batch that is being delivered.")
+    dead_letters: DeadLettersSection = Field(default_factory=DeadLettersSection, description="Rows nobody could take.")
     bootstrap: BootstrapSection = Field(default_factory=BootstrapSection, description="Schemas and snapshots.")
 
     @model_validator(mode="after")
     def _raw_needs_column(self) -> PipelineSection:
         if (self.format == "raw") != (self.payload_column is not None):
             raise ValueError('format = "raw" and payload_column go together: set both or neither')
+        return self
+
+    @property
+    def routes(self) -> tuple[RouteTransform, ...]:
+        """The `route` transforms, in order."""
+        return tuple(each for each in self.transforms if isinstance(each, RouteTransform))
+
+    @property
+    def routed(self) -> bool:
+        """Whether each row says where it goes."""
+        return bool(self.routes) or self.routing.derives_destinations
+
+    @model_validator(mode="after")
+    def _one_way_to_route(self) -> PipelineSection:
+        routing = self.routing
+        if self.routes and (routing.derives_destinations or routing.default_stream or routing.default_topic):
+            raise ValueError(
+                "the transform route and the routing keys (columns, by_table, defaults) exclude one another: use one"
+            )
+        if self.routed and self.topic is not None:
+            raise ValueError("topic and routing exclude one another: a routed row brings its topic")
+        if not self.routed and routing != RoutingSection():
+            raise ValueError(
+                "routing has settings, but nothing that says where a row goes: "
+                "set stream_column, topic_column or by_table, or add a route to transforms"
+            )
         return self
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headgate.config.base import Section
+from headgate.config.routing import RouteTransform
 
 __all__ = [
     "DropTransform",
@@ -54,5 +55,6 @@ class SqlTransform(Section):
 
 
 TransformSection = Annotated[
-    FilterTransform | SelectTransform | RenameTransform | DropTransform | SqlTransform, Field(discriminator="type")
+    FilterTransform | SelectTransform | RenameTransform | DropTransform | SqlTransform | RouteTransform,
+    Field(discriminator="type"),
 ]

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
+from headgate.config.routing import RouteTransform
 from headgate.config.transforms import (
     DropTransform,
     FilterTransform,
@@ -18,16 +20,25 @@ from headgate.config.transforms import (
 )
 from headgate.model import ConfigError, record
 from headgate.pipeline.failures import short
+from headgate.pipeline.routing.columns import path_value
+from headgate.pipeline.routing.router import lookup_column
 
 __all__ = ["apply_transforms", "reserved_columns"]
+
+PlainTransform = FilterTransform | SelectTransform | RenameTransform | DropTransform | SqlTransform
 
 
 def apply_transforms(frame: DataFrame, transforms: Sequence[TransformSection], *, where: str) -> DataFrame:
     """Apply each transform in order; a mistake in one is a `ConfigError` that names it."""
+    routes = 0
     for index, transform in enumerate(transforms):
         place = f"{where}.transforms[{index}] ({transform.type})"
         try:
-            frame = _apply(frame, transform)
+            if isinstance(transform, RouteTransform):
+                frame = _add_lookup(frame, transform, routes, place)
+                routes += 1
+            else:
+                frame = _apply(frame, transform)
         except (AnalysisException, ParseException) as error:
             raise ConfigError(short(error), where=place, remedy=f"columns here: {', '.join(frame.columns)}") from None
         except ConfigError as error:
@@ -41,7 +52,7 @@ def apply_transforms(frame: DataFrame, transforms: Sequence[TransformSection], *
     return frame
 
 
-def _apply(frame: DataFrame, transform: TransformSection) -> DataFrame:
+def _apply(frame: DataFrame, transform: PlainTransform) -> DataFrame:
     match transform:
         case FilterTransform():
             return frame.where(transform.where)
@@ -59,6 +70,20 @@ def _apply(frame: DataFrame, transform: TransformSection) -> DataFrame:
             return frame.sparkSession.sql(transform.query)
         case _:
             assert_never(transform)
+
+
+def _add_lookup(frame: DataFrame, transform: RouteTransform, number: int, place: str) -> DataFrame:
+    """The value that a route looks up, as it is at this point of the list."""
+    values = [path_value(frame, path, place) for path in transform.field]
+    value = values[0] if len(values) == 1 else f.concat(*_joined(values))
+    return frame.withColumn(lookup_column(number), value)
+
+
+def _joined(values: list[Column]) -> list[Column]:
+    parts: list[Column] = []
+    for value in values:
+        parts += [value] if not parts else [f.lit("/"), value]
+    return parts
 
 
 def _must_exist(frame: DataFrame, columns: Sequence[str] | dict[str, str]) -> None:

@@ -1,0 +1,1 @@
+"""Each row says where it goes: rules choose, admission allows, breakers protect, lanes send."""

@@ -1,0 +1,66 @@
+"""Which destinations rows may have: the lists, as sets. Pure, and part of what travels to the executors."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from headgate.model.destination import Destination
+
+__all__ = ["Admission", "Patterns", "Reason"]
+
+Mode = Literal["open", "allowlist", "denylist"]
+
+
+class Reason(enum.StrEnum):
+    """Why a row may not have the destination it wants."""
+
+    CAP = "cap"
+    DENYLIST = "denylist"
+    UNKNOWN = "unknown"  # not on the allowlist
+    CIRCUIT_OPEN = "circuit_open"
+    PARTITION_OUT_OF_RANGE = "partition_id_out_of_range"
+    MISSING = "missing_destination"
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Entries of a list by what they leave open, so that looking one up takes three steps however long the list."""
+
+    exact: frozenset[Destination] = frozenset()
+    streams: frozenset[str] = frozenset()  # any topic in these
+    topics: frozenset[str] = frozenset()  # these, in any stream
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[str, str]]) -> Patterns:
+        """Entries are pairs of stream and topic, `*` for any."""
+        listed = [Destination(*entry) for entry in entries]
+        return cls(
+            frozenset(entry for entry in listed if "*" not in entry),
+            frozenset(entry.stream for entry in listed if entry.topic == "*"),
+            frozenset(entry.topic for entry in listed if entry.stream == "*"),
+        )
+
+    def __contains__(self, wanted: Destination) -> bool:
+        return wanted in self.exact or wanted.stream in self.streams or wanted.topic in self.topics
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The lists and the limits."""
+
+    mode: Mode = "open"
+    allowed: Patterns = Patterns()
+    denied: Patterns = Patterns()
+    max_destinations: int = 256
+    max_concurrent: int = 16
+
+    def refusal(self, wanted: Destination) -> Reason | None:
+        """Why the lists refuse a destination; None if they do not."""
+        if self.mode == "allowlist" and wanted not in self.allowed:
+            return Reason.UNKNOWN
+        if self.mode == "denylist" and wanted in self.denied:
+            return Reason.DENYLIST
+        return None

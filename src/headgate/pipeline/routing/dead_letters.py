@@ -1,0 +1,210 @@
+"""Rows that were refused, kept with their reason until somebody sends them on or throws them away.
+
+One SQLite file in the pipeline's directory. It is written before the batch counts as delivered, and a batch that comes
+again finds its rows there already. Any process may read it while the pipeline runs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.model import CapacityError, StateError
+from headgate.model.destination import Destination
+
+__all__ = ["DeadLetter", "DeadLetters"]
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS dead_letters (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    message_id TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    error TEXT NOT NULL,
+    position TEXT NOT NULL,
+    partition_key BLOB,
+    partition INTEGER,
+    payload BLOB,
+    epoch INTEGER NOT NULL,
+    batch_id INTEGER NOT NULL,
+    at REAL NOT NULL,
+    UNIQUE (message_id, destination, stream, topic)
+)
+"""
+_COLUMNS = (
+    "message_id, destination, stream, topic, reason, error, position, partition_key, partition, payload, epoch, "
+    "batch_id, at"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One refused row. `destination` is the configured one that could not have it; empty for all of them."""
+
+    message_id: str
+    destination: str
+    wanted: Destination
+    reason: str
+    position: str
+    payload: bytes | None
+    error: str = ""
+    partition_key: bytes | None = None
+    partition: int | None = None
+    epoch: int = 0
+    batch_id: int = 0
+    at: float = 0.0
+    number: int = 0
+
+    def as_dict(self, *, payload: bool = False) -> dict[str, Any]:
+        """What commands and the API show; the payload as text where it is text."""
+        shown: dict[str, Any] = {
+            "number": self.number,
+            "reason": self.reason,
+            "stream": self.wanted.stream or None,
+            "topic": self.wanted.topic or None,
+            "destination": self.destination or None,
+            "position": self.position,
+            "message_id": self.message_id,
+            "error": self.error or None,
+            "epoch": self.epoch,
+            "batch_id": self.batch_id,
+            "at": self.at,
+            "payload_bytes": len(self.payload or b""),
+        }
+        return shown | ({"payload": _readable(self.payload)} if payload else {})
+
+
+class DeadLetters:
+    """The rows of one pipeline. Opens the file for every call, so any thread and process may use it."""
+
+    def __init__(self, path: Path, *, max_rows: int = 1_000_000, max_bytes: int = 1 << 30) -> None:
+        self.path = path
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+
+    def add(self, letters: Sequence[DeadLetter]) -> int:
+        """Keep rows durably; those that are kept already are left as they are. Returns how many are new."""
+        with self._open(create=True) as db:
+            rows, size = db.execute("SELECT count(*), coalesce(sum(length(payload)), 0) FROM dead_letters").fetchone()
+            more = sum(len(letter.payload or b"") for letter in letters)
+            if rows + len(letters) > self._max_rows or size + more > self._max_bytes:
+                raise CapacityError(
+                    f"{rows} dead letters of {size} bytes are kept, and {len(letters)} more do not fit",
+                    where=str(self.path),
+                    remedy="headgate dlq replay or headgate dlq purge, or raise dead_letters.max_rows and max_bytes",
+                )
+            before = db.total_changes
+            marks = ", ".join("?" * (_COLUMNS.count(",") + 1))
+            db.executemany(f"INSERT OR IGNORE INTO dead_letters ({_COLUMNS}) VALUES ({marks})", map(_row, letters))  # noqa: S608
+            return db.total_changes - before
+
+    def list(
+        self, *, reason: str | None = None, topic: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Rows in the order in which they were refused."""
+        with self._open() as db:
+            found = db.execute(
+                f"SELECT number, {_COLUMNS} FROM dead_letters WHERE number > :after"  # noqa: S608
+                " AND (:reason IS NULL OR reason = :reason) AND (:topic IS NULL OR topic = :topic)"
+                " ORDER BY number LIMIT :limit",
+                {"after": after, "reason": reason, "topic": topic, "limit": limit},
+            )
+            return [_letter(row) for row in found]
+
+    def get(self, number: int) -> DeadLetter | None:
+        found = self.list(after=number - 1, limit=1)
+        return found[0] if found and found[0].number == number else None
+
+    def remove(self, numbers: Iterable[int]) -> int:
+        """Throw rows away; returns how many there were."""
+        with self._open() as db:
+            before = db.total_changes
+            db.executemany("DELETE FROM dead_letters WHERE number = ?", ((number,) for number in numbers))
+            return db.total_changes - before
+
+    def counts(self) -> dict[str, int]:
+        """How many rows are kept for each reason."""
+        with self._open() as db:
+            return dict(db.execute("SELECT reason, count(*) FROM dead_letters GROUP BY reason ORDER BY reason"))
+
+    @contextmanager
+    def _open(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction. What was never written reads as empty."""
+        if create:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        where = str(self.path) if create or self.path.exists() else ":memory:"
+        try:
+            db = sqlite3.connect(where, timeout=30)
+            try:
+                _prepare(db, where)
+                with db:
+                    yield db
+            finally:
+                db.close()
+        except sqlite3.DatabaseError as error:
+            full = isinstance(error, sqlite3.OperationalError) and "full" in str(error)
+            kind = CapacityError if full else StateError
+            raise kind(
+                f"the dead letters cannot be read or written: {error}",
+                where=str(self.path),
+                remedy="free disk space, or move the file away; it holds rows that were not delivered",
+            ) from None
+
+
+def _prepare(db: sqlite3.Connection, where: str) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, _VERSION):
+        raise StateError(
+            f"the dead letters have version {version}, this headgate reads version {_VERSION}",
+            where=where,
+            remedy="run the headgate version that wrote them, or move the file away",
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    if version == 0:
+        db.execute(_SCHEMA)
+        db.execute(f"PRAGMA user_version = {_VERSION}")
+
+
+def _row(letter: DeadLetter) -> tuple[Any, ...]:
+    return (
+        letter.message_id,
+        letter.destination,
+        letter.wanted.stream,
+        letter.wanted.topic,
+        letter.reason,
+        letter.error,
+        letter.position,
+        letter.partition_key,
+        letter.partition,
+        letter.payload,
+        letter.epoch,
+        letter.batch_id,
+        letter.at or time.time(),
+    )
+
+
+def _letter(row: tuple[Any, ...]) -> DeadLetter:
+    number, message_id, destination, stream, topic, reason, error, position, key, partition, payload, *rest = row
+    epoch, batch_id, at = rest
+    wanted = Destination(stream, topic)
+    return DeadLetter(
+        message_id, destination, wanted, reason, position, payload, error, key, partition, epoch, batch_id, at, number
+    )
+
+
+def _readable(payload: bytes | None) -> str | None:
+    if payload is None:
+        return None
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return payload.hex()
