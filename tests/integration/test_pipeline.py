@@ -188,11 +188,12 @@ class Flaky(LocalDestination):
 
 def test_a_failing_destination_is_tried_again(spec: PipelineSpec, run: Run) -> None:
     flaky = Flaky(failures=2)
-    supervisor = run(dataclasses.replace(spec, destinations=(flaky,)))
-    assert supervisor.reporter.wait_for(Status.DEGRADED, timeout_s=60)
+    supervisor = run(dataclasses.replace(spec, destinations=(flaky,), failure_threshold=2))
     assert supervisor.join(90)
     report = supervisor.report
-    assert (flaky.rows, report.rows_total, report.restarts_total, report.errors_total) == (250, 250, 2, 2)
+    assert (flaky.rows, report.rows_total, report.restarts_total, report.errors_total) == (250, 250, 0, 2)
+    states = [change.status for change in report.history]
+    assert states == [Status.RUNNING, Status.DEGRADED, Status.RUNNING, Status.STOPPED]
     assert report.status is Status.STOPPED
 
 

@@ -16,9 +16,9 @@ Third parties bring destinations of their own through the entry point group `hea
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ class Lane:
     batch_id: int = 0
     task: int = 0
     epoch: int | None = None  # which version of the routes chose the topics; travels with every message
+    partitions: Mapping[str, int] = field(default_factory=dict)  # of topics, as `ensure_topic` told
 
 
 OWN_LANE = Lane()
@@ -98,6 +99,7 @@ class Destination(abc.ABC):
     """One configured destination. Must be picklable, and hold no connection."""
 
     api_version: ClassVar[int] = 0  # a plugin states the one it was written for
+    by_batch: ClassVar[bool] = False  # its lanes must know their batch, because `complete` makes it visible as a whole
     name: str
 
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up

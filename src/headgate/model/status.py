@@ -13,13 +13,14 @@ class Status(enum.StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     DEGRADED = "degraded"  # failing, and being retried
+    PAUSED = "paused"  # somebody asked for it
     STOPPING = "stopping"
     STOPPED = "stopped"
     ERROR = "error"  # failed, and waiting for somebody to act
 
     @property
     def healthy(self) -> bool:
-        return self in (Status.STARTING, Status.RUNNING, Status.STOPPING, Status.STOPPED)
+        return self in (Status.STARTING, Status.RUNNING, Status.PAUSED, Status.STOPPING, Status.STOPPED)
 
     @property
     def ended(self) -> bool:

@@ -21,6 +21,8 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
@@ -61,6 +63,7 @@ def _pipeline(
     directory = pipeline_dir(config, name)
     source = _source(section.source, config, directory, postgres_url)
     base = config.spark.checkpoint_dir
+    letters = section.dead_letters
     return PipelineSpec(
         name=name,
         source=source,
@@ -72,6 +75,12 @@ def _pipeline(
         payload_format=section.format or ("envelope" if source.has_envelope else "json"),
         payload_column=section.payload_column,
         trigger_interval_s=section.trigger_interval,
+        routing=routing_settings(section, source.mode(), where=f"pipelines.{name}") if section.routed else None,
+        dead_letters=DeadLetters(
+            directory / "dead_letters.sqlite", max_rows=letters.max_rows, max_bytes=letters.max_bytes
+        ),
+        failure_threshold=section.failure_threshold,
+        stop_grace_s=section.stop_grace,
         until_caught_up=until_caught_up,
     )
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from headgate.model import ConfigError, record
+from headgate.pipeline.routing.columns import absent, row_value
+from headgate.pipeline.routing.router import ABSENT, KEY, KEY_STREAM, KEY_TOPIC, lookup_column
+from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.pipeline.transforms import reserved_columns
 
-__all__ = ["delivery_frame"]
+__all__ = ["delivery_frame", "routing_columns"]
 
 PayloadFormat = Literal["json", "raw", "envelope"]
 
@@ -26,13 +30,32 @@ def delivery_frame(
     payload_format: PayloadFormat,
     payload_column: str | None,
     where: str,
+    routed: Mapping[str, Column] | None = None,
+    hidden: Sequence[str] = (),
 ) -> DataFrame:
-    """The columns that a destination takes, and no others."""
+    """The columns that a destination takes, or with `routed` those that the router takes, and no others."""
+    columns = routed or {record.TOPIC: _topic(frame, topic, where)}
     return frame.select(
-        _topic(frame, topic, where).alias(record.TOPIC),
+        *(column.alias(name) for name, column in columns.items()),
         f.concat(f.lit(f"{origin}-"), f.col(record.POSITION)).alias(record.MESSAGE_ID),
-        _payload(frame, payload_format, payload_column, where).cast("binary").alias(record.PAYLOAD),
+        _payload(frame, payload_format, payload_column, where, hidden).cast("binary").alias(record.PAYLOAD),
     )
+
+
+def routing_columns(frame: DataFrame, routing: RoutingSettings, *, where: str) -> dict[str, Column]:
+    """What the router looks at."""
+    paths = routing.paths
+    place = f"{where}.routing"
+    columns = {lookup_column(number): f.col(lookup_column(number)) for number in range(len(paths.lookups))}
+    named = {KEY_STREAM: paths.stream, KEY_TOPIC: paths.topic, KEY: paths.partition_key}
+    columns |= {name: row_value(frame, column, place) for name, column in named.items() if column}
+    if paths.tables:
+        for name in (record.SCHEMA, record.TABLE):
+            _require(frame, name, f"{place}.by_table")
+            columns[name] = f.col(name)
+    if paths.columns:
+        columns[ABSENT] = absent(frame, paths.columns)
+    return columns
 
 
 def _topic(frame: DataFrame, template: str | None, where: str) -> Column:
@@ -49,7 +72,9 @@ def _topic(frame: DataFrame, template: str | None, where: str) -> Column:
     return f.concat(*parts, f.lit(template[end:]))
 
 
-def _payload(frame: DataFrame, payload_format: PayloadFormat, column: str | None, where: str) -> Column:
+def _payload(
+    frame: DataFrame, payload_format: PayloadFormat, column: str | None, where: str, hidden: Sequence[str]
+) -> Column:
     if payload_format == "envelope":
         _require(frame, record.PAYLOAD, f"{where}.format")
         return f.col(record.PAYLOAD)
@@ -57,7 +82,7 @@ def _payload(frame: DataFrame, payload_format: PayloadFormat, column: str | None
         assert column is not None
         _require(frame, column, f"{where}.payload_column")
         return f.col(f"`{column}`")
-    reserved = reserved_columns(frame)
+    reserved = [*reserved_columns(frame), *hidden]
     visible = [f.col(f"`{name}`") for name in frame.columns if name not in reserved]
     return f.to_json(f.struct(*visible), {"ignoreNullFields": "false"})
 

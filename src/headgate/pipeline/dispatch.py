@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from headgate.destinations.base import Destination, LocalDestination, Sender, SendResult
-from headgate.model import DataError, HeadgateError, record
+from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
+from headgate.model import DataError, HeadgateError, InternalError, record
 from headgate.model.failpoints import failpoint
 
-__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame"]
+__all__ = ["BatchResult", "MakeRows", "collect_results", "ensure_all", "send_frame", "task_number"]
 
 _RESULT = "_result"
 _RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
@@ -46,14 +47,16 @@ class BatchResult:
     duplicates: int
 
 
-def send_frame(delivery: DataFrame, destinations: Sequence[Destination], rows: MakeRows | None = None) -> DataFrame:
+def send_frame(
+    delivery: DataFrame, destinations: Sequence[Destination], rows: MakeRows | None = None, batch_id: int = 0
+) -> DataFrame:
     """The delivery columns, sent: evaluating the result sends the rows. `rows` makes those columns, if need be."""
     remote = [d for d in destinations if not isinstance(d, LocalDestination)]
     echo = len(remote) < len(destinations)
-    return delivery.mapInArrow(_task(remote, rows, echo=echo), _RESULT_SCHEMA)
+    return delivery.mapInArrow(_task(remote, rows, batch_id, echo=echo), _RESULT_SCHEMA)
 
 
-def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, *, echo: bool) -> MakeRows:
+def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch_id: int, *, echo: bool) -> MakeRows:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         senders: list[Sender] = []
         rows = 0
@@ -62,17 +65,32 @@ def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, *, ec
                 if batch.num_rows == 0:
                     continue
                 _refuse_nulls(batch)
-                senders = senders or [opened.enter_context(destination.open()) for destination in destinations]
+                lane = Lane(batch_id=batch_id, task=task_number())
+                senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
                 for sender in senders:
                     sender.send(batch)
                 failpoint("sender.sending")
                 rows += batch.num_rows
                 if echo:
                     yield _echoed(batch)
-            results = [sender.finish().as_dict() for sender in senders]
+            results = [_complete(sender.finish()).as_dict() for sender in senders]
         yield _report({"rows": rows, "results": results})
 
     return run
+
+
+def task_number() -> int:
+    """Which task of the job this is; the same in every attempt at a batch."""
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _complete(result: SendResult) -> SendResult:
+    """Here one topic that failed fails the batch."""
+    for failure in result.failures:
+        error = HeadgateError.from_text(f"headgate-error: {json.dumps(failure['error'])}")
+        raise error or InternalError("a failure that nobody can read", where=f"destinations.{result.destination}")
+    return result
 
 
 def _refuse_nulls(batch: pa.RecordBatch) -> None:
@@ -96,21 +114,23 @@ def _report(report: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{_RESULT: json.dumps(report)}], schema=_ARROW_SCHEMA)
 
 
-def collect_results(sent: DataFrame, destinations: Sequence[Destination]) -> BatchResult:
+def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_id: int = 0) -> BatchResult:
     """Run the job of `send_frame`, then hand the rows to the destinations inside this process."""
     table = sent.toArrow()
     is_report = pc.is_valid(table.column(_RESULT))
-    reports = [json.loads(text) for text in table.filter(is_report).column(_RESULT).to_pylist()]
+    tasks = [json.loads(text) for text in table.filter(is_report).column(_RESULT).to_pylist()]
     rows = table.filter(pc.invert(is_report)).drop_columns([_RESULT])
     local = [d for d in destinations if isinstance(d, LocalDestination)]
     for destination in local:
         destination.accept(rows)
-    results = [SendResult.from_dict(fields) for report in reports for fields in report["results"]]
+    results = [SendResult.from_dict(fields) for task in tasks for fields in task["results"]]
     for each in destinations:
-        each.learn([told for result in results if result.destination == each.name for told in result.reports])
+        reports = [told for result in results if result.destination == each.name for told in result.reports]
+        each.learn(reports)
+        each.complete(batch_id, reports)
     local_bytes = pc.sum(pc.binary_length(rows.column(record.PAYLOAD))).as_py() or 0
     return BatchResult(
-        rows=sum(report["rows"] for report in reports),
+        rows=sum(task["rows"] for task in tasks),
         payload_bytes=sum(result.payload_bytes for result in results) + local_bytes * len(local),
         duplicates=sum(result.duplicates for result in results),
     )

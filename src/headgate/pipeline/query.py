@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -12,12 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.model import ConfigError, InternalError, StateError
-from headgate.model.failpoints import failpoint
+from headgate.pipeline.batches import Batches, Ordeal
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
-from headgate.pipeline.delivery import delivery_frame
+from headgate.pipeline.delivery import delivery_frame, routing_columns
 from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame
 from headgate.pipeline.failures import short
 from headgate.pipeline.report import Reporter
+from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
 from headgate.pipeline.transforms import apply_transforms
@@ -30,15 +30,23 @@ _START_TIMEOUT_S = 60.0
 class PipelineQuery:
     """Starts Spark's query for a pipeline and handles its batches until it ends."""
 
-    def __init__(self, spec: PipelineSpec, spark: SparkSession, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        spark: SparkSession,
+        reporter: Reporter,
+        routing: Routing | None = None,
+        ordeal: Ordeal | None = None,
+    ) -> None:
         self._spec = spec
         self._spark = spark.newSession()  # its own temporary views, so that two pipelines can both say `batch`
         self._reporter = reporter
-        self._state_file = StateFile(spec.state_path)
-        self._state: State | None = None
+        self._routing = routing
+        self._ordeal = ordeal or Ordeal()
+        self._batches: Batches | None = None
         self._ready = threading.Event()
-        self._batch = threading.Lock()  # held while a batch is being delivered
         self._stopping = threading.Event()
+        self.between_batches = threading.Lock()  # held while a batch is being delivered
         self._query: StreamingQuery | None = None
         self._origin = ""
 
@@ -47,10 +55,12 @@ class PipelineQuery:
         spec = self._spec
         self._origin = spec.source.origin()
         identity = f"{spec.source.format}:{self._origin}"
-        saved = self._state_file.read()
+        saved = StateFile(spec.state_path).read()
         self._check_state(saved, identity)
         self._check_checkpoint(saved)
         ensure_all(spec.destinations)
+        if self._routing:
+            self._routing.start()
         writer = self._frame().writeStream.queryName(spec.name).foreachBatch(self._deliver)
         writer = writer.option("checkpointLocation", spec.checkpoint)
         if spec.until_caught_up:
@@ -59,14 +69,24 @@ class PipelineQuery:
             writer = writer.trigger(processingTime=f"{spec.trigger_interval_s:.3f} seconds")
         query = writer.start()
         self._query = query
-        self._state = saved or State(spec.name, identity, str(query.id))
+        self._batches = Batches(
+            spec,
+            self._reporter,
+            saved or State(spec.name, identity, str(query.id)),
+            self._ordeal,
+            send=self._send,
+            end_offset=lambda batch_id: batch_end_offset(self._spark, spec.checkpoint, batch_id),
+        )
         self._ready.set()
 
     def _frame(self) -> DataFrame:
+        """The plan of the query. Rows that say where they go are sent by a job of their own, with the rules of now."""
         spec = self._spec
         if spec.shortcut:
-            return send_frame(self._read(spec.shortcut.options), spec.destinations, spec.shortcut.rows)
+            located = self._read(spec.shortcut.options)
+            return located if self._by_batch else send_frame(located, spec.destinations, spec.shortcut.rows)
         frame = apply_transforms(self._read({}), spec.transforms, where=spec.where)
+        routed = routing_columns(frame, spec.routing, where=spec.where) if spec.routing else {}
         delivery = delivery_frame(
             frame,
             topic=spec.topic,
@@ -74,8 +94,15 @@ class PipelineQuery:
             payload_format=spec.payload_format,
             payload_column=spec.payload_column,
             where=spec.where,
+            routed=routed,
+            hidden=spec.routing.paths.columns if spec.routing and spec.routing.paths.strip else (),
         )
-        return send_frame(delivery, spec.destinations)
+        return delivery if self._by_batch else send_frame(delivery, spec.destinations)
+
+    @property
+    def _by_batch(self) -> bool:
+        """Whether senders must know more than can be said when the query starts: its rules of now, or its batch."""
+        return self._routing is not None or any(each.by_batch for each in self._spec.destinations)
 
     def _read(self, more_options: dict[str, str]) -> DataFrame:
         source = self._spec.source
@@ -89,45 +116,36 @@ class PipelineQuery:
             ) from None
         return frame
 
-    def _deliver(self, sent: DataFrame, batch_id: int) -> None:
+    def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Spark for every batch. Returning means: this batch is delivered, and the state says so."""
         if not self._ready.wait(_START_TIMEOUT_S):
             raise InternalError("the query delivered a batch before it had started")
-        with self._batch:
-            assert self._state is not None
-            if self._state.covers(batch_id):
-                self._tell_source(batch_id)
-                return
+        with self.between_batches:
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
-            began = time.perf_counter()
-            self._spec.before_batch()
-            result = collect_results(sent, self._spec.destinations)
-            failpoint("pipeline.sent")
-            self._persist(batch_id, result)
-            failpoint("pipeline.persisted")
-            self._tell_source(batch_id)
-            failpoint("pipeline.confirmed")
-            self._reporter.batch(
-                rows=result.rows,
-                payload_bytes=result.payload_bytes,
-                duplicates=result.duplicates,
-                seconds=time.perf_counter() - began,
-            )
+            assert self._batches is not None
+            self._batches.deliver(frame, batch_id)
 
-    def _persist(self, batch_id: int, result: BatchResult) -> None:
-        assert self._state is not None
-        state = State(
-            self._state.pipeline, self._state.source, self._state.query_id, batch_id, self._state.rows + result.rows
-        )
-        self._state_file.write(state)
-        self._state = state
+    def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
+        destinations = self._spec.destinations
+        rows = self._spec.shortcut.rows if self._spec.shortcut else None
+        if self._routing:
+            return self._routing.deliver(frame, rows, batch_id, self._origin)
+        sent = send_frame(frame, destinations, rows, batch_id) if self._by_batch else frame
+        return collect_results(sent, destinations, batch_id)
 
-    def _tell_source(self, batch_id: int) -> None:
-        """Only now may the source let go of what it kept for this batch."""
-        end = batch_end_offset(self._spark, self._spec.checkpoint, batch_id)
-        if end is not None:
-            self._spec.source.commit(end)
+    @property
+    def told(self) -> bool:
+        """Whether the error that ended the query has been reported already."""
+        return self._batches is not None and self._batches.told
+
+    def settle(self) -> None:
+        """Make up for a commit that failed, between batches."""
+        if self._batches is not None and self.between_batches.acquire(blocking=False):
+            try:
+                self._batches.settle()
+            finally:
+                self.between_batches.release()
 
     def ended(self) -> bool:
         """Whether the query has ended; raises what ended it, if it was an error."""
@@ -148,13 +166,15 @@ class PipelineQuery:
     def stop(self, grace_s: float) -> None:
         """Let the running batch finish, then stop: a batch is either delivered and recorded, or not begun."""
         self._stopping.set()
-        finished = self._batch.acquire(timeout=grace_s)
+        if self._batches is not None:
+            self._batches.stop()
+        finished = self.between_batches.acquire(timeout=grace_s)
         try:
             if self._query is not None:
                 self._query.stop()
         finally:
             if finished:
-                self._batch.release()
+                self.between_batches.release()
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""

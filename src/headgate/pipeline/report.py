@@ -6,14 +6,23 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError, Status
 
-__all__ = ["Report", "Reporter"]
+__all__ = ["Report", "Reporter", "StatusChange"]
 
 _RATE_WINDOW_S = 10.0
 _DURATIONS_KEPT = 200
+_HISTORY_KEPT = 100
+
+
+class StatusChange(NamedTuple):
+    """When a pipeline went from one state to the next, and why."""
+
+    status: Status
+    at: float  # seconds since the epoch
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +47,25 @@ class Report:
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None
     error: dict[str, str] | None = None
+    failures_in_row: int = 0  # to complete a batch
+    last_abandon_at: float | None = None  # seconds since the epoch
+    abandoned_total: int = 0  # batches given up by hand
+    history: tuple[StatusChange, ...] = ()  # the last ones, oldest first
+    routing: dict[str, Any] = field(default_factory=dict)  # of pipelines whose rows say where they go
     source_details: dict[str, Any] = field(default_factory=dict)  # what the source says of itself
     destination_details: dict[str, Any] = field(default_factory=dict)  # the same of each destination, by its name
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"history": [change._asdict() for change in self.history]}
 
 
 class Reporter:
     """Keeps a pipeline's report up to date. Written by its supervisor, read by any thread."""
 
-    def __init__(self, pipeline: str, source: str, destinations: tuple[str, ...]) -> None:
+    def __init__(
+        self, pipeline: str, source: str, destinations: tuple[str, ...], *, failure_threshold: int = 16
+    ) -> None:
+        self._failure_threshold = failure_threshold
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._report = Report(pipeline, source, destinations, status_since=time.time())
@@ -63,15 +80,48 @@ class Reporter:
     def status(self, status: Status, error: HeadgateError | None = None) -> None:
         with self._changed:
             known = self._report
-            since = known.status_since if status is known.status else time.time()
             self._report = replace(
-                known,
-                status=status,
-                status_since=since,
+                self._in(status, error),
                 error=error.as_dict() if error else None,
                 errors_total=known.errors_total + (error is not None),
             )
             self._changed.notify_all()
+
+    def failed(self, error: HeadgateError) -> None:
+        """A batch could not be completed, and will be tried again. So many in a row, and the status says so."""
+        with self._changed:
+            known = self._report
+            failures = known.failures_in_row + 1
+            degraded = failures >= self._failure_threshold and not known.status.ended
+            self._report = replace(
+                self._in(Status.DEGRADED, error) if degraded else known,
+                error=error.as_dict(),
+                errors_total=known.errors_total + 1,
+                failures_in_row=failures,
+            )
+            self._changed.notify_all()
+
+    def abandoned(self) -> None:
+        """A batch was given up by hand."""
+        with self._changed:
+            known = self._report
+            self._report = replace(
+                self._in(Status.RUNNING) if known.status is Status.DEGRADED else known,
+                error=None,
+                failures_in_row=0,
+                last_abandon_at=time.time(),
+                abandoned_total=known.abandoned_total + 1,
+            )
+            self._changed.notify_all()
+
+    def _in(self, status: Status, error: HeadgateError | None = None) -> Report:
+        """The report with a new status, if it is one."""
+        known = self._report
+        if status is known.status:
+            return known
+        now = time.time()
+        change = StatusChange(status, now, str(error) if error else None)
+        return replace(known, status=status, status_since=now, history=(*known.history, change)[-_HISTORY_KEPT:])
 
     def restarted(self) -> None:
         with self._lock:
@@ -85,9 +135,11 @@ class Reporter:
         with self._changed:
             self._recent.append((time.monotonic(), rows))
             self._durations.append(seconds)
-            known = self._report
+            known = self._in(Status.RUNNING) if self._report.status is Status.DEGRADED else self._report
             self._report = replace(
                 known,
+                error=None,
+                failures_in_row=0,
                 rows_total=known.rows_total + rows,
                 bytes_total=known.bytes_total + payload_bytes,
                 duplicates_total=known.duplicates_total + duplicates,

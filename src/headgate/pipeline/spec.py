@@ -9,6 +9,8 @@ from typing import Literal
 
 from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
+from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.sources.base import Shortcut, Source
 
 __all__ = ["PipelineSpec"]
@@ -30,13 +32,17 @@ class PipelineSpec:
     trigger_interval_s: float = 0.0
     # Whatever must be true elsewhere before a batch's rows arrive, such as published schemas.
     before_batch: Callable[[], None] = lambda: None
+    routing: RoutingSettings | None = None  # each row says where it goes
+    dead_letters: DeadLetters | None = None
+    failure_threshold: int = 16  # failures in a row that make the status `degraded`
+    stop_grace_s: float = 30.0
     until_caught_up: bool = False  # stop when what was there at the start is delivered (Spark's AvailableNow)
 
     @property
     def shortcut(self) -> Shortcut | None:
         """The source's, if this pipeline sends its rows as they are."""
         untouched = not self.transforms and self.topic is None and self.payload_format == "envelope"
-        return self.source.shortcut if untouched else None
+        return self.source.shortcut if untouched and self.routing is None else None
 
     @property
     def where(self) -> str:

@@ -7,15 +7,14 @@ rename, fsync of the directory), so that a crash leaves the old or the new versi
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
+from headgate.model.files import replace_file
 
-__all__ = ["State", "StateFile", "replace_file"]
+__all__ = ["State", "StateFile"]
 
 _VERSION = 1
 
@@ -71,24 +70,3 @@ class StateFile:
                 where=str(self.path),
                 remedy="free disk space or make the data directory writable; the batch is tried again",
             ) from error
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` in place of `path`, whole or not at all, and durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -1,4 +1,8 @@
-"""A thread per pipeline that owns its status: starts the query, restarts it with capped backoff, stops it cleanly."""
+"""A thread per pipeline that owns its status: starts the query, restarts it with capped backoff, stops it cleanly.
+
+What must outlive a run of the query lives here: the destinations and their breakers, the batch that keeps failing, the
+report.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headgate.model import HeadgateError, Retry, Status
+from headgate.pipeline.batches import Ordeal
 from headgate.pipeline.failures import from_spark
 from headgate.pipeline.query import PipelineQuery
 from headgate.pipeline.report import Report, Reporter
+from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 
 __all__ = ["Supervisor"]
@@ -24,7 +30,7 @@ _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MOST_S = 30.0
 _HEALTHY_AFTER_S = 60.0  # a run this long clears the backoff
 _POLL_S = 0.25
-_STOP_GRACE_S = 30.0
+_SETTLE_EVERY_S = 1.0
 
 
 class Supervisor:
@@ -32,30 +38,84 @@ class Supervisor:
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
         self.spec = spec
-        self.reporter = Reporter(spec.name, spec.source.name, tuple(d.name for d in spec.destinations))
+        names = tuple(destination.name for destination in spec.destinations)
+        self.reporter = Reporter(spec.name, spec.source.name, names, failure_threshold=spec.failure_threshold)
+        self.routing: Routing | None = None
+        if spec.routing is not None:
+            assert spec.dead_letters is not None
+            self.routing = Routing(spec.routing, spec.destinations, spec.dead_letters, pipeline=spec.name)
+        self.ordeal = Ordeal()
         self._spark = spark
         self._query: PipelineQuery | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"pipeline-{spec.name}", daemon=True)
+        self._pause = threading.Event()
+        self._again = threading.Event()  # end this run, and begin another
+        self._command = threading.Event()  # something of the above was said
+        self._thread = self._new_thread()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, name=f"pipeline-{self.spec.name}", daemon=True)
 
     @property
     def report(self) -> Report:
         destinations = {each.name: details for each in self.spec.destinations if (details := each.details())}
-        source = self.spec.source.describe()
-        return replace(self.reporter.report, source_details=source, destination_details=destinations)
+        return replace(
+            self.reporter.report,
+            source_details=self.spec.source.describe(),
+            destination_details=destinations,
+            routing=self.routing.describe() if self.routing else {},
+        )
 
     def progress(self) -> list[dict[str, Any]]:
         """Spark's own reports of the last batches."""
         return self._query.progress() if self._query else []
+
+    @property
+    def query(self) -> PipelineQuery | None:
+        """The present run, if there is one."""
+        return self._query
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
         """Ask for a stop; `join` waits for it."""
-        if self._thread.is_alive() and not self.report.status.ended:
+        if self._thread.is_alive() and not self.reporter.report.status.ended:
             self.reporter.status(Status.STOPPING)
         self._stop.set()
+        self._say()
+
+    def pause(self) -> None:
+        """Finish the batch, then hold still until `resume`. What a webhook receives meanwhile waits in its spool."""
+        self._pause.set()
+        self._say()
+
+    def resume(self) -> None:
+        self._pause.clear()
+        self._say()
+
+    def restart(self) -> None:
+        """End the run and begin another; also what ended in an error begins anew."""
+        self._pause.clear()
+        if self._thread.is_alive():
+            self._again.set()
+            self._say()
+            return
+        self._stop.clear()
+        self.reporter.status(Status.STARTING)
+        self._thread = self._new_thread()
+        self._thread.start()
+
+    def abandon(self) -> int | None:
+        """Give up the batch that keeps failing; None if none does. Its rows are lost."""
+        batch_id = self.ordeal.abandon()
+        if batch_id is not None and not self._thread.is_alive():
+            self.restart()
+        return batch_id
+
+    def _say(self) -> None:
+        self._command.set()
+        self.ordeal.wake()
 
     def join(self, timeout_s: float | None = None) -> bool:
         self._thread.join(timeout_s)
@@ -63,25 +123,44 @@ class Supervisor:
 
     def _run(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
-        while not self._stop.is_set():
-            began = time.monotonic()
-            error = self._run_once()
-            if error is None:
-                break
-            self._tell(error)
-            if self._stop.is_set() or error.retry is not Retry.BACKOFF:
-                break
-            if time.monotonic() - began > _HEALTHY_AFTER_S:
-                backoff_s = _BACKOFF_FIRST_S
-            self._stop.wait(backoff_s)
-            backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
-            self.reporter.restarted()
-        if self.report.status is not Status.ERROR:
+        self.spec.source.start()
+        try:
+            while not self._stop.is_set():
+                if self._pause.is_set():
+                    self._wait_paused()
+                    continue
+                began = time.monotonic()
+                error = self._run_once()
+                if self._again.is_set() or (error is None and self._pause.is_set()):
+                    self._again.clear()
+                    continue
+                if error is None:
+                    break
+                self._tell(error)
+                if self._stop.is_set() or error.retry is not Retry.BACKOFF:
+                    break
+                if time.monotonic() - began > _HEALTHY_AFTER_S:
+                    backoff_s = _BACKOFF_FIRST_S
+                self._command.wait(backoff_s)
+                self._command.clear()
+                backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
+                self.reporter.restarted()
+        finally:
+            self.spec.source.stop()
+        if self.reporter.report.status is not Status.ERROR:
             self.reporter.status(Status.STOPPED)
+
+    def _wait_paused(self) -> None:
+        self.reporter.status(Status.PAUSED)
+        while self._pause.is_set() and not self._stop.is_set():
+            self._command.wait()
+            self._command.clear()
+        if not self._stop.is_set():
+            self.reporter.status(Status.STARTING)
 
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
-        self._query = query = PipelineQuery(self.spec, self._spark, self.reporter)
+        self._query = query = PipelineQuery(self.spec, self._spark, self.reporter, self.routing, self.ordeal)
         try:
             query.start()
             self._watch(query)
@@ -90,21 +169,30 @@ class Supervisor:
         return None
 
     def _watch(self, query: PipelineQuery) -> None:
-        """Wait for the query's end or the order to stop."""
-        before = self.report
+        """Wait for the query's end or an order."""
+        before = self.reporter.report
         if before.status is Status.STARTING:
             self.reporter.status(Status.RUNNING)
-        while not self._stop.wait(_POLL_S):
+        settle_at = time.monotonic() + _SETTLE_EVERY_S
+        while not (self._stop.is_set() or self._pause.is_set() or self._again.is_set()):
+            self._command.wait(_POLL_S)
+            self._command.clear()
             if query.ended():
                 return
-            if self.report.status is Status.DEGRADED and (
-                self.report.batches_total > before.batches_total or query.idle
-            ):
+            if time.monotonic() >= settle_at:
+                query.settle()
+                settle_at = time.monotonic() + _SETTLE_EVERY_S
+            now = self.reporter.report
+            if now.status is Status.DEGRADED and (now.batches_total > before.batches_total or query.idle):
                 self.reporter.status(Status.RUNNING)
-        query.stop(_STOP_GRACE_S)
+        query.stop(self.spec.stop_grace_s)
 
     def _tell(self, error: HeadgateError) -> None:
-        status = Status.DEGRADED if error.retry is Retry.BACKOFF else Status.ERROR
-        self.reporter.status(status, error)
-        fields = {"pipeline": self.spec.name, "status": status.value, "error": error.as_dict()}
+        """Failures of a batch are in the report already; a query that cannot even start is degraded at once."""
+        status = self.reporter.report.status
+        if error.retry is not Retry.BACKOFF:
+            self.reporter.status(Status.ERROR, error)
+        elif status is Status.STARTING or not (self._query and self._query.told):
+            self.reporter.status(Status.DEGRADED, error)
+        fields = {"pipeline": self.spec.name, "status": self.reporter.report.status.value, "error": error.as_dict()}
         _log.error("pipeline failed", extra=fields)

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, SendResult
+from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
 from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
 from headgate.destinations.nats.publisher import Publisher
-from headgate.model import OccupiedError, record
+from headgate.destinations.nats.receipt import Receipt
+from headgate.destinations.nats.subjects import PLAIN, Subjects
+from headgate.model import DeliveryError, OccupiedError, record
 from headgate.wire.compress import TableCompressor
+from headgate.wire.nats.subject import covers
 
-__all__ = ["NatsDestination"]
+__all__ = ["EPOCH_HEADER", "NatsDestination"]
+
+EPOCH_HEADER = b"Headgate-Epoch"  # which version of the routes chose the subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +56,76 @@ class NatsDestination(Destination):
     def details(self) -> dict[str, Any]:
         return {"compression_ratio": keeper_of(self.options).ratios()} if self.zstd else {}
 
+    def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        """A stream that a row names is created with the subjects `stream.>`; the destination's own must keep the topic.
+
+        NATS knows no partitions: a topic of several has the subjects `topic.0`, `topic.1` and so on.
+        """
+        lane = Lane(stream)
+        if self._is_own(stream):
+            subjects = [f"{topic}.0" if defaults.partitions > 1 else topic]
+            if not any(covers(pattern, subject) for pattern in self.options.subjects for subject in subjects):
+                raise DeliveryError(
+                    f"the stream {self.options.stream} keeps {', '.join(self.options.subjects)}, not {subjects[0]}",
+                    remedy="add the subject to the destination, or give the rows a stream of their own",
+                )
+            return defaults.partitions
+        options = replace(
+            self._options(lane),
+            max_age_s=defaults.max_age_s,
+            max_bytes=defaults.max_bytes or -1,
+            replicas=defaults.replicas,
+        )
+        with JetStream.open(options) as jetstream:
+            jetstream.ensure_stream(options)
+        return defaults.partitions
+
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        with borrow_publisher(self.options) as publisher:
-            compressor = table_compressor(self.options, publisher.jetstream()) if self.zstd else None
-            yield (_ExclusiveSender if self.exclusive else _SharedSender)(self.name, publisher, compressor)
+        options = self._options(lane)
+        subjects = Subjects("" if self._is_own(lane.stream) else f"{lane.stream}.", lane.partitions)
+        with borrow_publisher(options) as publisher:
+            compressor = table_compressor(options, publisher.jetstream()) if self.zstd else None
+            kind = _ExclusiveSender if self.exclusive else _SharedSender
+            yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch)
+
+    def _is_own(self, stream: str | None) -> bool:
+        return stream is None or stream == self.options.stream
+
+    def _options(self, lane: Lane) -> NatsOptions:
+        if self._is_own(lane.stream):
+            return self.options
+        assert lane.stream is not None
+        # A stream's name has no dots.
+        return replace(self.options, stream=lane.stream.replace(".", "_"), subjects=(f"{lane.stream}.>",))
 
 
 class _SharedSender(Sender):
     """Sends every row; the server drops what it already has by message id."""
 
-    def __init__(self, name: str, publisher: Publisher, compressor: TableCompressor | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        publisher: Publisher,
+        compressor: TableCompressor | None = None,
+        subjects: Subjects = PLAIN,
+        *,
+        epoch: int | None = None,
+    ) -> None:
         self._name = name
         self._publisher = publisher
         self._compressor = compressor
+        self._subjects = subjects
+        self._epoch_line = b"" if epoch is None else b"%s: %d\r\n" % (EPOCH_HEADER, epoch)
         self._rows = 0
         self._payload_bytes = 0
         self._skipped = 0
+        self._published: list[pa.Array] = []  # subjects, in the order of the receipt's rows
 
     def send(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
         self._payload_bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-        self._publish(*split_large(batch, self._publisher.max_payload))
+        self._publish(*split_large(self._subjects.put(batch), self._publisher.max_payload))
 
     def _publish(
         self, batch: pa.RecordBatch, headers: pa.Array | None, expected_last_sequence: int | None = None
@@ -82,13 +135,35 @@ class _SharedSender(Sender):
             # Parts are compressed one by one, so that a replay cuts a row at the same bytes.
             payloads, lines = self._compressor.compress(tables_of(topics), payloads)
             headers = lines if headers is None else pc.binary_join_element_wise(headers, lines, b"")
-        self._publisher.publish(topics, ids, payloads, headers=headers, expected_last_sequence=expected_last_sequence)
+        self._published.append(topics)
+        self._publisher.publish(
+            topics, ids, payloads, headers=self._with_epoch(headers), expected_last_sequence=expected_last_sequence
+        )
+
+    def _with_epoch(self, headers: pa.Array | None) -> pa.Array | bytes | None:
+        if not self._epoch_line:
+            return headers
+        if headers is None:
+            return self._epoch_line
+        return pc.binary_join_element_wise(headers, pa.scalar(self._epoch_line, headers.type), b"")
 
     def finish(self) -> SendResult:
-        receipt = self._publisher.flush().raise_for_failures()
+        receipt = self._publisher.flush()
         duplicates = self._skipped + (receipt.duplicates or 0)
         reports = tuple(report.as_dict() for report in self._compressor.reports()) if self._compressor else ()
-        return SendResult(self._name, self._rows, self._payload_bytes, duplicates, reports)
+        failures = tuple(failure.as_dict() for failure in self._failures(receipt))
+        return SendResult(self._name, self._rows, self._payload_bytes, duplicates, reports, failures)
+
+    def _failures(self, receipt: Receipt) -> Iterator[Failure]:
+        """What the receipt says of rows, said of topics: the first error of each counts."""
+        told: set[str] = set()
+        for failure in receipt.failures:
+            rows = pa.array(failure.rows, pa.int64())
+            for counted in pa.chunked_array(self._published).take(rows).value_counts().to_pylist():
+                topic = self._subjects.topic_of(counted["values"])
+                if topic not in told:
+                    told.add(topic)
+                    yield Failure(topic, counted["counts"], failure.error)
 
 
 class _ExclusiveSender(_SharedSender):

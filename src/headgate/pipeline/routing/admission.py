@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +11,9 @@ from typing import Literal
 from headgate.model.destination import Destination
 
 __all__ = ["Admission", "Patterns", "Reason"]
+
+# What every kind of destination takes as a name. Rows come from outside: a blank or a wildcard could mean anything.
+_NAME = re.compile(r"(?=.{1,249}\Z)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 Mode = Literal["open", "allowlist", "denylist"]
 
@@ -23,6 +27,7 @@ class Reason(enum.StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     PARTITION_OUT_OF_RANGE = "partition_id_out_of_range"
     MISSING = "missing_destination"
+    INVALID_NAME = "invalid_name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,9 @@ class Admission:
     max_concurrent: int = 16
 
     def refusal(self, wanted: Destination) -> Reason | None:
-        """Why the lists refuse a destination; None if they do not."""
+        """Why a destination is refused whatever else is known of it; None if it is not."""
+        if not _NAME.fullmatch(wanted.topic) or (wanted.stream and not _NAME.fullmatch(wanted.stream)):
+            return Reason.INVALID_NAME
         if self.mode == "allowlist" and wanted not in self.allowed:
             return Reason.UNKNOWN
         if self.mode == "denylist" and wanted in self.denied:

@@ -6,8 +6,9 @@ more than `ROUND_BYTES`, as those of a very large transaction may be.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,17 +19,27 @@ import pyarrow.compute as pc
 
 from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import Lane, SendResult
-from headgate.model import ConnectError, DataError, HeadgateError, record
+from headgate.model import (
+    ConfigError,
+    DataError,
+    DeliveryError,
+    HeadgateError,
+    InternalError,
+    OccupiedError,
+    StateError,
+    record,
+)
 from headgate.model.destination import Destination
 from headgate.model.failpoints import failpoint
 from headgate.pipeline.routing.admission import Admission, Reason
-from headgate.pipeline.routing.router import Indices, Routed, Router
+from headgate.pipeline.routing.router import Indices, Routed, Router, key_columns
 from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.table import Known
 
 __all__ = ["DEAD_SCHEMA", "Plan", "TaskReport", "run_task"]
 
 ROUND_BYTES = 128 << 20
+_SAMPLES = 5
 
 Action = Literal["drop", "error", "dlq"]
 Group = tuple[str, str, str]  # configured destination, stream, topic
@@ -75,6 +86,7 @@ class TaskReport:
     sent: list[tuple[str, str, str, int]] = field(default_factory=list)  # group, rows
     failed: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)  # group, error
     results: list[dict[str, Any]] = field(default_factory=list)  # SendResult
+    samples: list[str] = field(default_factory=list)  # values that no rule knows
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__} | {"refused": dict(self.refused)}
@@ -88,9 +100,6 @@ class TaskReport:
             "refused": Counter(fields["refused"]),
         }
         return cls(**{**fields, **pairs})
-
-
-Emit = Callable[[pa.RecordBatch], None]
 
 
 def run_task(
@@ -174,9 +183,12 @@ class _Task:
 
     def _missing(self, rows: pa.RecordBatch, dead: list[pa.RecordBatch]) -> None:
         self.report.missing += rows.num_rows
+        names = [name for name in key_columns(self._plan.rules) if name in rows.schema.names]
+        examples = rows.select(names).slice(0, _SAMPLES).to_pylist()
+        self.report.samples = sorted({"/".join(str(value) for value in row.values()) for row in examples})
         action = self._plan.on_missing
         if action == "error":
-            raise DataError(
+            raise DeliveryError(
                 f"{rows.num_rows} rows have no destination, such as message {rows.column(record.MESSAGE_ID)[0]}",
                 remedy="add a route or a default, or set admission.on_missing_destination to drop or dlq",
             )
@@ -243,7 +255,7 @@ class _Task:
                 self._refuse(rows.filter(pa.array(of_it)), target.name, each, Reason.CIRCUIT_OPEN, dead)
                 keep &= ~of_it
             elif not known.partitions[each].get(target.name):
-                error = DataError("the destination could not be created", where=f"destinations.{target.name}")
+                error = DeliveryError("the destination could not be created", where=f"destinations.{target.name}")
                 self.report.failed.append((target.name, each.stream, each.topic, error.as_dict()))
                 keep &= ~of_it
             elif record.PARTITION in rows.schema.names:
@@ -258,7 +270,12 @@ class _Task:
         return rows.filter(pa.array(keep)), index[keep]
 
     def _send_lane(self, target: Target, stream: str, batches: list[pa.RecordBatch]) -> SendResult | HeadgateError:
-        lane = Lane(stream or None, self._plan.batch_id, self.report.task, self._plan.rules.epoch)
+        partitions = {
+            wanted.topic: counts.get(target.name, 1)
+            for wanted, counts in self._plan.known.partitions.items()
+            if wanted.stream == stream
+        }
+        lane = Lane(stream or None, self._plan.batch_id, self.report.task, self._plan.rules.epoch, partitions)
         try:
             with target.open(lane) as sender:
                 for batch in batches:
@@ -274,12 +291,16 @@ class _Task:
             for count in batch.column(record.TOPIC).value_counts().to_pylist():
                 topics[count["values"]] += count["counts"]
         if isinstance(result, HeadgateError):
-            if not isinstance(result, ConnectError) and _is_final(result):
+            if _is_final(result):
                 raise result
             self.report.failed += [(name, stream, topic, result.as_dict()) for topic in sorted(topics)]
             return
         self.report.results.append(result.as_dict())
         failed = {failure["topic"]: failure for failure in result.failures}
+        for failure in failed.values():
+            error = error_of(failure["error"])
+            if _is_final(error):
+                raise error
         self.report.failed += [(name, stream, topic, failed[topic]["error"]) for topic in sorted(failed)]
         self.report.sent += [
             (name, stream, topic, rows) for topic, rows in sorted(topics.items()) if topic not in failed
@@ -287,11 +308,17 @@ class _Task:
 
 
 def _is_final(error: HeadgateError) -> bool:
-    """A row that no server would take: trying again is of no use, and a breaker would hide it."""
-    return isinstance(error, DataError)
+    """A row that no server would take, or another writer in our stream: a breaker would only hide it."""
+    return isinstance(error, (ConfigError, DataError, OccupiedError, StateError))
 
 
-def refused_error(wanted: Destination, reason: Reason, rows: int) -> DataError:
+def error_of(fields: Mapping[str, str]) -> HeadgateError:
+    """An error that came as JSON."""
+    found = HeadgateError.from_text(f"headgate-error: {json.dumps(fields)}")
+    return found or InternalError("an error that nobody can read", remedy="report it")
+
+
+def refused_error(wanted: Destination, reason: Reason, rows: int) -> DeliveryError:
     """What the user reads when refused rows are an error."""
     remedies = {
         Reason.CAP: "raise admission.max_destinations",
@@ -300,7 +327,7 @@ def refused_error(wanted: Destination, reason: Reason, rows: int) -> DataError:
         Reason.CIRCUIT_OPEN: "mend the destination; it is tried again after the cool-down",
         Reason.PARTITION_OUT_OF_RANGE: "correct the rows, or give the topic more partitions",
     }
-    return DataError(
+    return DeliveryError(
         f"{rows} rows may not go to {wanted}: {reason.value}",
         remedy=f"{remedies.get(reason, '')}; or set admission.on_admission_failure to drop or dlq",
     )

@@ -1,0 +1,213 @@
+"""Delivers batch after batch: send, record, commit, in this order, each tried again until it is done.
+
+What was sent is recorded only when every row is safe, and committed only when it is recorded. A crash between two steps
+repeats a step, and never skips one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+
+from headgate.model import HeadgateError, InternalError, Retry, StateError
+from headgate.model.failpoints import failpoint
+from headgate.pipeline.dispatch import BatchResult
+from headgate.pipeline.failures import from_spark
+from headgate.pipeline.report import Reporter
+from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.state import State, StateFile
+from headgate.sources.base import Offset
+
+__all__ = ["Batches", "Ordeal"]
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_FIRST_S = 0.1
+_PAUSE_GROWTH = 1.5
+_PAUSE_MOST_S = 30.0
+# A failure may lie in the query itself, such as a reader that died; then a new query is the cure, and takes seconds.
+_ATTEMPTS_IN_PLACE = 6
+
+T = TypeVar("T")
+
+
+class Ordeal:
+    """A batch that keeps failing: how often, and whether somebody has given it up. Outlives a run of the query."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._batch_id: int | None = None
+        self._abandoned: int | None = None
+        self._woken = False
+
+    def failing(self, batch_id: int) -> None:
+        with self._changed:
+            self._batch_id = batch_id
+
+    def over(self) -> None:
+        with self._changed:
+            self._batch_id = self._abandoned = None
+
+    @property
+    def batch_id(self) -> int | None:
+        """The batch that fails, if one does."""
+        return self._batch_id
+
+    def abandon(self) -> int | None:
+        """Give up the batch that fails; None if none does."""
+        with self._changed:
+            self._abandoned = self._batch_id
+            self._changed.notify_all()
+            return self._abandoned
+
+    def is_abandoned(self, batch_id: int) -> bool:
+        return self._abandoned == batch_id
+
+    def wake(self) -> None:
+        """End a pause early."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def pause(self, seconds: float, batch_id: int) -> None:
+        """Wait before the next attempt; a stop, a reload and an order to abandon end it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._woken or self._abandoned == batch_id, seconds)
+            self._woken = False
+
+
+class Batches:
+    """The batches of one run of a query."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        reporter: Reporter,
+        state: State,
+        ordeal: Ordeal,
+        *,
+        send: Callable[[DataFrame, int], BatchResult],
+        end_offset: Callable[[int], Offset | None],
+    ) -> None:
+        self._spec = spec
+        self._reporter = reporter
+        self._state = state
+        self._file = StateFile(spec.state_path)
+        self._ordeal = ordeal
+        self._send = send
+        self._end_offset = end_offset
+        self._stopping = threading.Event()
+        self._owed: Offset | None = None  # a commit that failed and waits for its next turn
+        self.told = False  # whether the error that ended the run is in the report already
+
+    def deliver(self, frame: DataFrame, batch_id: int) -> None:
+        """Returning means: this batch is delivered, and the state says so."""
+        if self._state.covers(batch_id):
+            self._commit(batch_id)
+            return
+        began = time.perf_counter()
+        result = self._sent(frame, batch_id)
+        failpoint("pipeline.sent")
+        self._until_done(lambda: self._persist(batch_id, result), batch_id)
+        failpoint("pipeline.persisted")
+        self._commit(batch_id)
+        failpoint("pipeline.confirmed")
+        self._ordeal.over()
+        if result is not None:
+            self._reporter.batch(
+                rows=result.rows,
+                payload_bytes=result.payload_bytes,
+                duplicates=result.duplicates,
+                seconds=time.perf_counter() - began,
+            )
+
+    def _sent(self, frame: DataFrame, batch_id: int) -> BatchResult | None:
+        """The result of a batch, or None if it was given up."""
+
+        def attempt() -> BatchResult | None:
+            if self._ordeal.is_abandoned(batch_id):
+                _log.warning("batch abandoned", extra={"pipeline": self._spec.name, "batch": batch_id})
+                self._reporter.abandoned()
+                return None
+            self._spec.before_batch()
+            return self._send(frame, batch_id)
+
+        return self._until_done(attempt, batch_id)
+
+    def _persist(self, batch_id: int, result: BatchResult | None) -> None:
+        rows = result.rows if result else 0
+        state = State(self._state.pipeline, self._state.source, self._state.query_id, batch_id, self._state.rows + rows)
+        self._file.write(state)
+        self._state = state
+
+    def _commit(self, batch_id: int) -> None:
+        """Only now may the source let go of what it kept for this batch. What a failure means depends on the source."""
+        end = self._end_offset(batch_id)
+        if end is None:
+            return
+        mode = self._spec.source.mode()
+        if mode.kind == "cdc":
+            self._until_done(lambda: self._spec.source.commit(end), batch_id)
+        elif mode.kind == "polling":
+            self._owed = end
+            self.settle()
+        else:
+            self._commit_once(end)
+
+    def _commit_once(self, end: Offset) -> None:
+        try:
+            self._spec.source.commit(end)
+        except Exception as error:
+            raise StateError(
+                f"the source cannot let go of what was delivered: {from_spark(error).message}",
+                where=f"sources.{self._spec.source.name}",
+                remedy="mend the source, then restart the pipeline",
+            ) from error
+
+    def settle(self) -> None:
+        """Make up for a commit that failed; if it fails again, the next turn tries."""
+        end = self._owed
+        if end is None:
+            return
+        try:
+            self._spec.source.commit(end)
+        except Exception as error:
+            told = from_spark(error).at(f"sources.{self._spec.source.name}")
+            self._reporter.failed(told)
+            _log.warning("commit failed", extra={"pipeline": self._spec.name, "error": told.as_dict()})
+        else:
+            self._owed = None
+
+    def _until_done(self, step: Callable[[], T], batch_id: int) -> T:
+        """Try a step until it succeeds. Raises what trying again cannot mend, and after some attempts also the rest."""
+        pause_s = _PAUSE_FIRST_S
+        for attempt in range(1, _ATTEMPTS_IN_PLACE + 1):
+            if self._stopping.is_set():
+                raise InternalError("the pipeline is stopping; the batch will come again")
+            try:
+                return step()
+            except Exception as error:  # Spark's errors have no common ancestor
+                told = from_spark(error).at(self._spec.where)
+                self._failed(told, batch_id)
+                if told.retry is not Retry.BACKOFF or attempt == _ATTEMPTS_IN_PLACE:
+                    self.told = True
+                    raise told from error
+            self._ordeal.pause(pause_s, batch_id)
+            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MOST_S)
+        raise AssertionError("unreachable")
+
+    def _failed(self, error: HeadgateError, batch_id: int) -> None:
+        self._ordeal.failing(batch_id)
+        self._reporter.failed(error)
+        fields = {"pipeline": self._spec.name, "batch": batch_id, "error": error.as_dict()}
+        _log.warning("batch failed", extra=fields)
+
+    def stop(self) -> None:
+        """No further attempts."""
+        self._stopping.set()
+        self._ordeal.wake()

@@ -1,0 +1,236 @@
+"""Routing while a pipeline runs: its rules, its destinations, its counts. Outlives the runs of the query.
+
+A batch is delivered in attempts. Each is one Spark job; what a destination has acknowledged is not sent again in the
+next one, and rows for destinations that nobody has seen yet send nothing but their names, so that those are admitted
+and created before the first row.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from headgate.destinations.base import Destination as Target
+from headgate.destinations.base import LocalDestination, SendResult
+from headgate.model import DataError, DeliveryError, record
+from headgate.model.destination import Destination
+from headgate.pipeline.dispatch import BatchResult, MakeRows
+from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
+from headgate.pipeline.routing.job import Outcome, run_job
+from headgate.pipeline.routing.settings import RoutingSettings
+from headgate.pipeline.routing.table import DestinationTable
+from headgate.pipeline.routing.task import Group, Plan
+
+__all__ = ["Routing", "RoutingCounts"]
+
+_log = logging.getLogger(__name__)
+
+_ADMISSION_ROUNDS = 64  # attempts of a batch that only make destinations known
+_SAMPLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingCounts:
+    """Totals since the start of the process."""
+
+    routed: int = 0
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
+    unmatched: Counter[str] = field(default_factory=Counter)  # by what was done
+    absent: int = 0  # changes that did not carry a routing column
+    dead_letters: int = 0
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far one batch has come over its attempts."""
+
+    batch_id: int
+    done: set[tuple[int, Group]] = field(default_factory=set)
+    results: list[SendResult] = field(default_factory=list)
+
+
+class Routing:
+    """The routing of one pipeline."""
+
+    def __init__(
+        self, settings: RoutingSettings, targets: Sequence[Target], dead_letters: DeadLetters, *, pipeline: str
+    ) -> None:
+        self.settings = settings
+        self.dead_letters = dead_letters
+        self.counts = RoutingCounts()
+        self.unmatched_samples: deque[str] = deque(maxlen=_SAMPLES)
+        self._targets = tuple(targets)
+        self._pipeline = pipeline
+        self._lock = threading.Lock()
+        self._progress = _Progress(-1)
+        self._epoch = settings.rules.epoch
+        self.table = DestinationTable(
+            self._targets,
+            settings.admission,
+            defaults=settings.defaults,
+            failure_threshold=settings.breaker_threshold,
+            cool_down_s=settings.breaker_cool_down_s,
+        )
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def start(self) -> None:
+        """Create what the allowlist names, within its deadline."""
+        if self.settings.literal:
+            self.table.prewarm(self.settings.literal, self.settings.prewarm_deadline_s)
+
+    def reload(self, settings: RoutingSettings) -> int:
+        """Use other rules from the next attempt on; returns their epoch."""
+        with self._lock:
+            self._epoch += 1
+            self.settings = replace(settings, rules=replace(settings.rules, epoch=self._epoch))
+            self.table.configure(
+                settings.admission, settings.defaults, settings.breaker_threshold, settings.breaker_cool_down_s
+            )
+            return self._epoch
+
+    def deliver(self, frame: DataFrame, rows: MakeRows | None, batch_id: int, origin: str) -> BatchResult:
+        """One attempt at a batch, or several if it brings new destinations. Raises if anything is not delivered."""
+        if self._progress.batch_id != batch_id:
+            self._progress = _Progress(batch_id)
+        outcome = self._attempt(frame, rows, batch_id)
+        self._book(outcome)
+        self._check(outcome)
+        self._finish(outcome, batch_id, origin)
+        return self._result(outcome)
+
+    def _attempt(self, frame: DataFrame, rows: MakeRows | None, batch_id: int) -> Outcome:
+        for _ in range(_ADMISSION_ROUNDS):
+            outcome = run_job(frame, self._plan(batch_id), rows)
+            if not outcome.unknown:
+                return outcome
+            self.table.admit(Destination(*each) for each in outcome.unknown)
+        raise DataError(
+            "a batch names new destinations without end",
+            where=f"pipelines.{self._pipeline}.routing",
+            remedy="set admission.max_destinations or an allowlist",
+        )
+
+    def _plan(self, batch_id: int) -> Plan:
+        with self._lock:
+            settings = self.settings
+        known = self.table.known()
+        missing = [each for each, names in known.partitions.items() if not all(names.values())]
+        if missing:
+            self.table.ensure(missing)
+            known = self.table.known()
+        return Plan(
+            targets=tuple(target for target in self._targets if not isinstance(target, LocalDestination)),
+            rules=settings.rules,
+            admission=settings.admission,
+            known=known,
+            on_missing=settings.on_missing,
+            on_refusal=settings.on_refusal,
+            batch_id=batch_id,
+            done=frozenset(self._progress.done),
+            echo=any(isinstance(target, LocalDestination) for target in self._targets),
+        )
+
+    def _book(self, outcome: Outcome) -> None:
+        """What is acknowledged stays so, whatever else failed."""
+        progress = self._progress
+        for task, name, stream, topic, rows in outcome.sent:
+            progress.done.add((task, (name, stream, topic)))
+            self.table.succeeded(name, Destination(stream, topic), rows)
+        told: set[Group] = set()
+        for name, stream, topic, error in outcome.failed:
+            if (name, stream, topic) not in told:
+                told.add((name, stream, topic))
+                self.table.failed(name, Destination(stream, topic), error)
+        progress.results += outcome.results
+
+    def _check(self, outcome: Outcome) -> None:
+        """One failed destination fails the batch; the next attempt sends only what is left."""
+        if not outcome.failed:
+            return
+        name, stream, topic, error = outcome.failed[0]
+        groups = {(each[0], each[1], each[2]) for each in outcome.failed}
+        more = f" (and {len(groups) - 1} more destinations)" if len(groups) > 1 else ""
+        cls = type(error) if error.retry.value == "backoff" else DeliveryError
+        raise cls(
+            f"{Destination(stream, topic)}: {error.message}{more}",
+            where=error.where or f"destinations.{name}",
+            remedy=error.remedy,
+        )
+
+    def _finish(self, outcome: Outcome, batch_id: int, origin: str) -> None:
+        """Everything that must have happened before the batch counts as delivered."""
+        letters = [_letter(row, batch_id, self._epoch, origin) for row in outcome.dead.to_pylist()]
+        new = self.dead_letters.add(letters) if letters else 0
+        for target in self._targets:
+            of_it = [told for r in self._progress.results if r.destination == target.name for told in r.reports]
+            target.learn(of_it)
+            target.complete(batch_id, of_it)
+            if isinstance(target, LocalDestination):
+                target.accept(outcome.rows)
+        counts = self.counts
+        action = self.settings.on_missing
+        self.unmatched_samples.extend(outcome.samples)
+        self.counts = RoutingCounts(
+            routed=counts.routed + sum(result.rows for result in self._progress.results) + _local(outcome),
+            refused=counts.refused + outcome.refused,
+            unmatched=counts.unmatched + Counter({action: outcome.missing} if outcome.missing else {}),
+            absent=counts.absent + outcome.absent,
+            dead_letters=counts.dead_letters + new,
+        )
+
+    def _result(self, outcome: Outcome) -> BatchResult:
+        results = self._progress.results
+        local_bytes = pc.sum(pc.binary_length(outcome.rows.column(record.PAYLOAD))).as_py() or 0
+        self._progress = _Progress(-1)
+        return BatchResult(
+            rows=outcome.row_count,
+            payload_bytes=sum(result.payload_bytes for result in results) + local_bytes,
+            duplicates=sum(result.duplicates for result in results),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """For the status."""
+        counts = self.counts
+        return {
+            "epoch": self._epoch,
+            "destinations_active": self.table.active,
+            "circuits_open": self.table.open_circuits,
+            "routed_total": counts.routed,
+            "refused_total": dict(counts.refused),
+            "unmatched_total": dict(counts.unmatched),
+            "absent_total": counts.absent,
+            "dead_letters_total": counts.dead_letters,
+            "unmatched_samples": list(self.unmatched_samples),
+        }
+
+
+def _local(outcome: Outcome) -> int:
+    return int(outcome.rows.num_rows)
+
+
+def _letter(row: dict[str, Any], batch_id: int, epoch: int, origin: str) -> DeadLetter:
+    message_id = row[record.MESSAGE_ID]
+    return DeadLetter(
+        message_id=message_id,
+        destination=row["destination"],
+        wanted=Destination(row[record.STREAM], row[record.TOPIC]),
+        reason=row["reason"],
+        position=message_id.removeprefix(f"{origin}-"),
+        payload=row[record.PAYLOAD],
+        partition_key=row[record.PARTITION_KEY],
+        partition=row[record.PARTITION],
+        epoch=epoch,
+        batch_id=batch_id,
+        at=time.time(),
+    )

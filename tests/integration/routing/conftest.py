@@ -1,0 +1,91 @@
+"""Routed pipelines over the random source: its column `kind` has a few values, `customer` many."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.config.models import PipelineSection
+from headgate.destinations.base import Destination
+from headgate.destinations.memory import MemoryDestination
+from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.embedded import Endpoints
+from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.pipeline.routing.settings import routing_settings
+from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.supervisor import Supervisor
+from headgate.sources.base import Mode, Source
+from headgate.sources.random.source import RandomSource
+
+MakeSpec = Callable[..., PipelineSpec]
+Run = Callable[[PipelineSpec], Supervisor]
+
+
+@pytest.fixture
+def memory() -> MemoryDestination:
+    return MemoryDestination("memory", max_rows=100_000)
+
+
+@pytest.fixture
+def nats(endpoints: Endpoints) -> NatsDestination:
+    """A stream of its own; rows may name others, whose names begin with it."""
+    assert endpoints.nats_url is not None
+    name = f"R{uuid.uuid4().hex[:8]}"
+    return NatsDestination("nats", NatsOptions(url=endpoints.nats_url, stream=name, subjects=(f"{name}.>",)))
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path) -> MakeSpec:
+    """A pipeline from a table `[pipelines.x]`, as the configuration has it."""
+
+    def make(
+        *destinations: Destination,
+        rows: int = 250,
+        source: Source | None = None,
+        mode: Mode | None = None,
+        options: dict[str, str] | None = None,
+        until_caught_up: bool = True,
+        **section: Any,
+    ) -> PipelineSpec:
+        texts = {"rowsPerSecond": "0", "numRows": str(rows), "maxOffsetsPerTrigger": "100"} | (options or {})
+        source = source or RandomSource("orders", texts, "test-orders")
+        parsed = PipelineSection.model_validate({"source": "orders", "destinations": ["x"], **section})
+        name = f"p{uuid.uuid4().hex[:8]}"
+        return PipelineSpec(
+            name=name,
+            source=source,
+            destinations=destinations,
+            state_path=tmp_path / "state.json",
+            checkpoint=(tmp_path / "checkpoint").as_uri(),
+            transforms=parsed.transforms,
+            payload_format=parsed.format or "json",
+            payload_column=parsed.payload_column,
+            routing=routing_settings(parsed, mode or source.mode(), where=f"pipelines.{name}"),
+            dead_letters=DeadLetters(tmp_path / "dead_letters.sqlite"),
+            failure_threshold=parsed.failure_threshold,
+            stop_grace_s=parsed.stop_grace,
+            until_caught_up=until_caught_up,
+        )
+
+    return make
+
+
+@pytest.fixture
+def run(spark: SparkSession) -> Iterator[Run]:
+    started: list[Supervisor] = []
+
+    def start(spec: PipelineSpec) -> Supervisor:
+        supervisor = Supervisor(spec, spark)
+        started.append(supervisor)
+        supervisor.start()
+        return supervisor
+
+    yield start
+    for supervisor in started:
+        supervisor.stop()
+        assert supervisor.join(60)
