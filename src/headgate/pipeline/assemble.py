@@ -13,14 +13,17 @@ from headgate.config.destinations import (
     DiscardDestinationSection,
     MemoryDestinationSection,
     NatsDestinationSection,
+    PluginDestinationSection,
 )
 from headgate.config.models import NatsSection, PipelineSection
-from headgate.config.sources import PostgresCdcSourceSection, RandomSourceSection
+from headgate.config.routing import RouteTransform
+from headgate.config.sources import PluginSourceSection, PostgresCdcSourceSection, RandomSourceSection
 from headgate.destinations.base import Destination
 from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
@@ -61,7 +64,7 @@ def _pipeline(
     until_caught_up: bool,
 ) -> PipelineSpec:
     directory = pipeline_dir(config, name)
-    source = _source(section.source, config, directory, postgres_url)
+    source = _source(section, config, directory, postgres_url)
     base = config.spark.checkpoint_dir
     letters = section.dead_letters
     return PipelineSpec(
@@ -85,16 +88,31 @@ def _pipeline(
     )
 
 
-def _source(name: str, config: Config, directory: Path, postgres_url: str | None) -> Source:
+def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres_url: str | None) -> Source:
+    name = pipeline.source
     section = config.sources[name]
     match section:
         case RandomSourceSection():
             return RandomSource(name, _random_options(section), f"{config.project.name}-{name}")
         case PostgresCdcSourceSection():
             own = section.url.get_secret_value() if section.url else None
-            return PostgresCdcSource(name, _cdc_options(section, own or postgres_url or "", directory / "spool"))
+            options = _cdc_options(section, own or postgres_url or "", directory / "spool")
+            return PostgresCdcSource(name, options | ({"images": "true"} if _needs_images(pipeline) else {}))
+        case PluginSourceSection():
+            return plugin_source(section.plugin, section.options, _plugin_context(name, config, directory / "source"))
         case _:
             assert_never(section)
+
+
+def _needs_images(pipeline: PipelineSection) -> bool:
+    """Routes of a CDC pipeline read columns of the changed rows. Without other transforms their sender picks them."""
+    plain = [each for each in pipeline.transforms if not isinstance(each, RouteTransform)]
+    return pipeline.routed and bool(plain or pipeline.format not in (None, "envelope"))
+
+
+def _plugin_context(name: str, config: Config, directory: Path) -> PluginContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    return PluginContext(name, config.project.name, directory)
 
 
 def _random_options(section: RandomSourceSection) -> dict[str, str]:
@@ -150,6 +168,9 @@ def _destination(
             return ConsoleDestination(name, section.max_rows_per_batch)
         case DiscardDestinationSection():
             return DiscardDestination(name)
+        case PluginDestinationSection():
+            directory = config.project.data_dir / "destinations" / name
+            return plugin_destination(section.plugin, section.options, _plugin_context(name, config, directory))
         case _:
             assert_never(section)
 

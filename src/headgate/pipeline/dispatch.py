@@ -8,7 +8,7 @@ them, and at its end one row that reports what became of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,8 +20,9 @@ from pyspark.sql import DataFrame
 from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, InternalError, record
 from headgate.model.failpoints import failpoint
+from headgate.sources.base import MakeRows
 
-__all__ = ["BatchResult", "MakeRows", "collect_results", "ensure_all", "send_frame", "task_number"]
+__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "task_number"]
 
 _RESULT = "_result"
 _RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
@@ -33,9 +34,6 @@ _ARROW_SCHEMA = pa.schema(
         (_RESULT, pa.string()),
     ]
 )
-
-
-MakeRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)

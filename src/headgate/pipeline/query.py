@@ -84,7 +84,7 @@ class PipelineQuery:
         spec = self._spec
         if spec.shortcut:
             located = self._read(spec.shortcut.options)
-            return located if self._by_batch else send_frame(located, spec.destinations, spec.shortcut.rows)
+            return located if self._by_batch else send_frame(located, spec.destinations, spec.shortcut_rows())
         frame = apply_transforms(self._read({}), spec.transforms, where=spec.where)
         routed = routing_columns(frame, spec.routing, where=spec.where) if spec.routing else {}
         delivery = delivery_frame(
@@ -128,7 +128,7 @@ class PipelineQuery:
 
     def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
         destinations = self._spec.destinations
-        rows = self._spec.shortcut.rows if self._spec.shortcut else None
+        rows = self._spec.shortcut_rows()
         if self._routing:
             return self._routing.deliver(frame, rows, batch_id, self._origin)
         sent = send_frame(frame, destinations, rows, batch_id) if self._by_batch else frame

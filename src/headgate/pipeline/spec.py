@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headgate.config.routing import RouteTransform
 from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import RoutingSettings
-from headgate.sources.base import Shortcut, Source
+from headgate.sources.base import MakeRows, Shortcut, Source
 
 __all__ = ["PipelineSpec"]
 
@@ -40,9 +41,14 @@ class PipelineSpec:
 
     @property
     def shortcut(self) -> Shortcut | None:
-        """The source's, if this pipeline sends its rows as they are."""
-        untouched = not self.transforms and self.topic is None and self.payload_format == "envelope"
-        return self.source.shortcut if untouched and self.routing is None else None
+        """The source's, if this pipeline sends its rows as they are; a route only looks at them."""
+        untouched = all(isinstance(each, RouteTransform) for each in self.transforms)
+        as_they_are = untouched and self.topic is None and self.payload_format == "envelope"
+        return self.source.shortcut if as_they_are else None
+
+    def shortcut_rows(self) -> MakeRows | None:
+        """What makes the rows that a shortcut only locates."""
+        return self.shortcut.rows(self.routing.paths.picks() if self.routing else ()) if self.shortcut else None
 
     @property
     def where(self) -> str:

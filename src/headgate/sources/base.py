@@ -9,13 +9,25 @@ Third parties bring sources of their own through the entry point group `headgate
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-__all__ = ["CDC", "DESTRUCTIVE_POLLING", "OPAQUE", "POLLING", "Mode", "Offset", "Shortcut", "Source"]
+__all__ = [
+    "ABSENT",
+    "CDC",
+    "DESTRUCTIVE_POLLING",
+    "OPAQUE",
+    "POLLING",
+    "MakeRows",
+    "Mode",
+    "Offset",
+    "Pick",
+    "Shortcut",
+    "Source",
+]
 
 Offset = dict[str, Any]
 
@@ -42,15 +54,30 @@ DESTRUCTIVE_POLLING = Mode("polling", destructive=True)
 OPAQUE = Mode("opaque")
 
 
+# Whether a change lacks a column that is picked of it, neither its new nor its old row having it.
+ABSENT = "_route_absent"
+
+MakeRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A value to take from each row, and what to call it: of several dotted paths, their values joined with `/`."""
+
+    name: str
+    paths: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """For rows that nothing looks at on their way: the sender makes them itself, and they never enter the JVM.
+    """For rows that are sent as they are: the sender makes them itself, and they never enter the JVM.
 
-    With these options the source's rows only say where the real ones are; `rows` makes delivery columns of them.
+    With these options the source's rows only say where the real ones are. `rows` makes delivery columns of them, and
+    columns of what is picked.
     """
 
     options: dict[str, str]
-    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    rows: Callable[[Sequence[Pick]], MakeRows]
 
 
 class Source(abc.ABC):

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import SendResult
 from headgate.model import HeadgateError, record
-from headgate.pipeline.dispatch import MakeRows, task_number
+from headgate.pipeline.dispatch import task_number
 from headgate.pipeline.routing.task import DEAD_SCHEMA, Plan, TaskReport, error_of, run_task
+from headgate.sources.base import MakeRows
 
 __all__ = ["Outcome", "run_job"]
 

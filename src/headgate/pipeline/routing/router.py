@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from headgate.model import record
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.rules import Choice, Keys, Rules
+from headgate.sources.base import ABSENT
 
 __all__ = [
     "ABSENT",
@@ -33,7 +34,6 @@ __all__ = [
 KEY_STREAM = "_route_stream"
 KEY_TOPIC = "_route_topic"
 KEY = "_route_partition"
-ABSENT = "_route_absent"  # boolean: the change does not carry a column that routing wants
 
 _MOST_CHOICES = 50_000  # remembered between batches
 _U32 = struct.Struct("<I")

@@ -22,12 +22,13 @@ from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import LocalDestination, SendResult
 from headgate.model import DataError, DeliveryError, record
 from headgate.model.destination import Destination
-from headgate.pipeline.dispatch import BatchResult, MakeRows
+from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 from headgate.pipeline.routing.job import Outcome, run_job
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.pipeline.routing.table import DestinationTable
 from headgate.pipeline.routing.task import Group, Plan
+from headgate.sources.base import MakeRows
 
 __all__ = ["Routing", "RoutingCounts"]
 

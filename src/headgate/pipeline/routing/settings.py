@@ -13,11 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from headgate.config.models import PipelineSection
 from headgate.config.routing import DestinationPattern, RouteTransform, RoutingSection, Target, Targets
 from headgate.destinations.base import TopicDefaults
-from headgate.model import ConfigError, ConnectError
+from headgate.model import ConfigError, ConnectError, record
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission, Patterns
+from headgate.pipeline.routing.router import KEY, KEY_STREAM, KEY_TOPIC, lookup_column
 from headgate.pipeline.routing.rules import Lookup, Rules
-from headgate.sources.base import Mode
+from headgate.sources.base import Mode, Pick
 
 __all__ = ["KeyPaths", "RoutingSettings", "fetch_mapping", "routing_settings"]
 
@@ -38,6 +39,13 @@ class KeyPaths:
     tables: bool = False
     lookups: tuple[tuple[str, ...], ...] = ()
     strip: bool = False
+
+    def picks(self) -> list[Pick]:
+        """The same for a source whose rows are made by their sender."""
+        named = {KEY_STREAM: self.stream, KEY_TOPIC: self.topic, KEY: self.partition_key}
+        picks = [Pick(name, (path,)) for name, path in named.items() if path]
+        picks += [Pick(name, (name,)) for name in (record.SCHEMA, record.TABLE) if self.tables]
+        return picks + [Pick(lookup_column(number), paths) for number, paths in enumerate(self.lookups)]
 
     @property
     def columns(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model import record
+from headgate.sources.base import Pick
 from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.options import CdcOptions
+from headgate.sources.postgres_cdc.picking import pick_values, picked_columns
 from headgate.sources.postgres_cdc.spool import Slice, relations_before
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ class Range:
     system_id: str
     slices: list[Slice]
 
-    def decode(self, options: CdcOptions, types: TypeCatalog | None = None) -> Iterator[pa.RecordBatch]:
-        """One row per change, in order."""
+    def decode(
+        self, options: CdcOptions, types: TypeCatalog | None = None, picks: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """One row per change, in order; `picks` are columns of the changed rows that come besides."""
         # Only executors decode; Spark's search for sources imports this module in every process.
         from headgate.sources.postgres_cdc.decode import RangeDecoder
 
@@ -47,6 +51,7 @@ class Range:
             format="msgpack" if options.table else options.envelope,
             subject=options.subject,
             images=options.images and not options.table,
+            picks=picks,
         )
         yield from decoder.decode(spool_buffers(self.slices))
 
@@ -62,18 +67,24 @@ def located(partition: Range) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(partition)], pa.binary())], schema=_LOCATED_ARROW)
 
 
-def deliver_located(batches: Iterator[pa.RecordBatch], options: CdcOptions) -> Iterator[pa.RecordBatch]:
-    """What `located` made -> topic, message id and payload of every change.
+def deliver_located(
+    batches: Iterator[pa.RecordBatch], options: CdcOptions, picks: Sequence[Pick] = ()
+) -> Iterator[pa.RecordBatch]:
+    """What `located` made -> topic, message id and payload of every change, and what is picked of the changed rows.
 
     The rows come from this query's own source, which is why unpickling them is safe.
     """
+    columns = picked_columns(picks)
     for batch in batches:
         for row in batch.column(_RANGE):
             partition: Range = pickle.loads(row.as_py())  # noqa: S301
             origin = pa.scalar(partition.system_id)
-            for rows in partition.decode(options):
+            for rows in partition.decode(options, picks=columns):
                 ids = pc.binary_join_element_wise(origin, rows.column(record.POSITION), "-")
-                yield pa.RecordBatch.from_arrays(
-                    [rows.column(record.TOPIC), ids, rows.column(record.PAYLOAD)],
-                    names=list(record.DELIVERY_COLUMNS),
-                )
+                delivery = {
+                    record.TOPIC: rows.column(record.TOPIC),
+                    record.MESSAGE_ID: ids,
+                    record.PAYLOAD: rows.column(record.PAYLOAD),
+                }
+                delivery |= pick_values(rows, picks)
+                yield pa.RecordBatch.from_arrays(list(delivery.values()), names=list(delivery))

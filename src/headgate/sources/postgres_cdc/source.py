@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import CDC, Mode, Offset, Shortcut, Source
+from headgate.sources.base import CDC, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
@@ -31,7 +32,10 @@ class PostgresCdcSource(Source):
         self._control = SpoolControl(self._options.spool_dir)
         self._index = SpoolIndex(self._options.spool_dir)
         self._monitor = SlotMonitor(self._options.url, self._options.slot)
-        self.shortcut = Shortcut({"located": "true"}, partial(deliver_located, options=self._options))
+        self.shortcut = Shortcut({"located": "true"}, self._rows)
+
+    def _rows(self, picks: Sequence[Pick]) -> MakeRows:
+        return partial(deliver_located, options=self._options, picks=tuple(picks))
 
     def mode(self) -> Mode:
         return CDC

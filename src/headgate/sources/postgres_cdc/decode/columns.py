@@ -21,23 +21,26 @@ __all__ = [
     "BEFORE",
     "COMMIT_TIME",
     "KEY",
+    "PICKS_ABSENT",
     "XID",
     "NameColumns",
     "bytes_column",
     "number_columns",
+    "pick_column",
     "position_column",
     "record_schema",
 ]
 
 XID, COMMIT_TIME = "_xid", "_commit_time"
 KEY, BEFORE, AFTER = "_key", "_before", "_after"
+PICKS_ABSENT = "_picks_absent"
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MOST_OFFSET = 2**31 - 1
 
 
-def record_schema(*, images: bool = False) -> pa.Schema:
-    """The columns of a decoded batch; the last three with `images` only."""
+def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Schema:
+    """The columns of a decoded batch: with `images` key, old and new row, with `picks` these columns of the row."""
     fields = [
         (TOPIC, pa.string()),
         (POSITION, pa.string()),
@@ -48,7 +51,14 @@ def record_schema(*, images: bool = False) -> pa.Schema:
         (COMMIT_TIME, _TIME),
         (PAYLOAD, pa.binary()),
     ]
-    return pa.schema(fields + [(name, pa.string()) for name in (KEY, BEFORE, AFTER) if images])
+    fields += [(name, pa.string()) for name in (KEY, BEFORE, AFTER) if images]
+    fields += [(pick_column(name), pa.string()) for name in picks]
+    return pa.schema(fields + ([(PICKS_ABSENT, pa.bool_())] if picks else []))
+
+
+def pick_column(name: str) -> str:
+    """What a picked column is called; a table may have columns with names like ours."""
+    return f"_pick_{name}"
 
 
 class NameColumns:

@@ -22,6 +22,7 @@ from headgate.sources.postgres_cdc.decode.gaps import LENGTH_BYTES, Filled, RowS
 from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
 from headgate.sources.postgres_cdc.decode.images import image_kernel
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State
+from headgate.sources.postgres_cdc.decode.picks import PickColumns
 from headgate.sources.postgres_cdc.decode.reference import Format, Reference
 from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
@@ -55,6 +56,7 @@ class RangeDecoder:
 
     `relations` are the Relation messages that are in force where the range begins, oldest first; more may come in the
     range. `subject` is a template of `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium.
+    `picks` are columns of the changed rows.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
@@ -69,6 +71,7 @@ class RangeDecoder:
         database: str = "",
         server: str = "",
         images: bool = False,
+        picks: Sequence[str] = (),
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
@@ -83,7 +86,8 @@ class RangeDecoder:
         self._shapes = Shapes(self._reference, forms, relations)
         self._names = NameColumns()
         self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
-        self._schema = record_schema(images=images)
+        self._picks = PickColumns(picks, self._form, self._shapes) if picks else None
+        self._schema = record_schema(images=images, picks=picks)
         self._walk = walk_kernel(self._form)
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
@@ -167,6 +171,7 @@ class RangeDecoder:
             *number_columns(rows),
             bytes_column(pa.binary(), payload.text, payload.ends),
             *(self._images.columns(source) if self._images else ()),
+            *(self._picks.columns(source) if self._picks else ()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
