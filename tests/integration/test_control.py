@@ -13,8 +13,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.config import Config
 from headgate.control.http import ControlServer
 from headgate.control.logs import configure_logs
+from headgate.control.pipelines import PipelineControl
 from headgate.model import ConfigError, ConnectError, OccupiedError, Status
 from headgate.pipeline.report import Report, Reporter
 
@@ -53,6 +55,9 @@ class Fake:
 
     def request_stop(self) -> None:
         self.stopped.set()
+
+    def control(self) -> PipelineControl:
+        return PipelineControl(Config(), [])
 
 
 @pytest.fixture

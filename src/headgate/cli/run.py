@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
@@ -27,14 +28,15 @@ def run(
     """Run every enabled pipeline until Ctrl-C, SIGTERM or POST /shutdown.
 
     A stop finishes the running batch, records it, and ends. After a crash, starting again loses nothing.
+    SIGHUP or POST /reload reads the routes, mappings and lists of the file again.
     """
-    run_service(load(config), once=once)
+    run_service(load(config), once=once, reread=lambda: load(config))
 
 
-def run_service(config: Config, *, once: bool) -> None:
+def run_service(config: Config, *, once: bool, reread: Callable[[], Config] | None = None) -> None:
     """Run until a stop is asked for or every pipeline has ended, and say what was done."""
     configure_logs(config.logging.level, config.logging.format)
-    service = Service(config, until_caught_up=once)
+    service = Service(config, until_caught_up=once, reread=reread)
     with stop_on_signals(service):
         try:
             service.start()
@@ -50,13 +52,20 @@ def run_service(config: Config, *, once: bool) -> None:
 
 @contextmanager
 def stop_on_signals(service: Service) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal ask for a clean stop; a second signal during the stop ends at once."""
+    """Ctrl-C, SIGTERM and a closed terminal ask for a clean stop; a second signal during the stop ends at once.
+
+    Without a terminal, SIGHUP asks for a reload.
+    """
 
     def ask(number: int, _frame: FrameType | None) -> None:
         service.request_stop()
         signal.signal(number, signal.default_int_handler)
 
-    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    def reload(_number: int, _frame: FrameType | None) -> None:
+        service.request_reload()
+
+    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    saved[signal.SIGHUP] = signal.signal(signal.SIGHUP, ask if sys.stdin and sys.stdin.isatty() else reload)
     try:
         yield
     finally:

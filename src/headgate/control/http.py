@@ -16,11 +16,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from headgate.control import metrics
+from headgate.control.dead_letter_routes import dead_letter_endpoints
+from headgate.control.endpoints import Endpoint, openapi, routes
+from headgate.control.pipeline_routes import pipeline_endpoints
+from headgate.control.pipelines import PipelineControl
 from headgate.control.problems import problem
-from headgate.control.snapshots import SnapshotMaker, snapshot_routes
+from headgate.control.snapshots import SnapshotMaker, snapshot_endpoints
 from headgate.model import HeadgateError, OccupiedError
 from headgate.pipeline.report import Report
 
@@ -33,6 +36,8 @@ class Controlled(SnapshotMaker, Protocol):
     def reports(self) -> list[Report]: ...
 
     def status(self) -> dict[str, Any]: ...
+
+    def control(self) -> PipelineControl: ...
 
     def stream_info(self, stream: str) -> dict[str, Any] | None: ...
 
@@ -73,16 +78,32 @@ def application(service: Controlled, token: str | None) -> Starlette:
         service.request_stop()
         return JSONResponse({"status": "stopping"}, status_code=202)
 
-    routes = [
-        Route("/health", health),
-        Route("/ready", ready),
-        Route("/status", status),
-        Route("/metrics", metrics_page),
-        Route("/streams/info", stream_info),
-        *snapshot_routes(service),
-        Route("/shutdown", shutdown, methods=["POST"]),
+    async def description(_: Request) -> Response:
+        return JSONResponse(openapi(endpoints))
+
+    endpoints = [
+        Endpoint("GET", "/health", health, "Whether the process is alive; needs no token.", "service"),
+        Endpoint(
+            "GET", "/ready", ready, "Whether every pipeline runs.", "service", problems={503: "Not every one does."}
+        ),
+        Endpoint("GET", "/status", status, "Everything about every pipeline.", "service"),
+        Endpoint("GET", "/metrics", metrics_page, "Metrics for Prometheus.", "service", media_type="text/plain"),
+        Endpoint("GET", "/openapi.json", description, "This description.", "service"),
+        Endpoint(
+            "GET",
+            "/streams/info",
+            stream_info,
+            "A JetStream stream that a destination writes to.",
+            "service",
+            query={"stream": "Its name."},
+            problems={404: "No destination writes to it.", 502: "NATS cannot be reached."},
+        ),
+        *pipeline_endpoints(service.control),
+        *dead_letter_endpoints(service.control),
+        *snapshot_endpoints(service),
+        Endpoint("POST", "/shutdown", shutdown, "Stop everything, cleanly.", "service", status=202),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])
+    return Starlette(routes=routes(endpoints), middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])
 
 
 def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate import __version__
@@ -24,13 +24,15 @@ _COUNTERS: dict[str, tuple[str, Callable[[Report], float]]] = {
     "headgate_duplicates": ("Rows a destination had already.", lambda r: r.duplicates_total),
     "headgate_batches": ("Batches delivered.", lambda r: r.batches_total),
     "headgate_restarts": ("Times the query was started again.", lambda r: r.restarts_total),
-    "headgate_errors": ("Failures that ended a run of the query.", lambda r: r.errors_total),
+    "headgate_errors": ("Failures to complete a batch or to run the query.", lambda r: r.errors_total),
+    "headgate_abandoned_batches": ("Batches given up by hand.", lambda r: r.abandoned_total),
 }
 
 _GAUGES: dict[str, tuple[str, Callable[[Report], float | None]]] = {
     "headgate_rows_per_second": ("Rows delivered per second, over ten seconds.", lambda r: r.rows_per_second),
     "headgate_lag_rows": ("Rows at the source that are not delivered yet.", lambda r: r.lag_rows),
     "headgate_batch_seconds": ("Duration of the last batch.", lambda r: r.last_batch_seconds),
+    "headgate_failures_in_row": ("Failures to complete the present batch.", lambda r: r.failures_in_row),
     "headgate_last_delivery_timestamp_seconds": ("When a row was last delivered.", lambda r: r.last_delivery),
 }
 
@@ -48,6 +50,30 @@ _SOURCE_COUNTERS = {
     "headgate_source_changes": ("Changes received since the reader connected.", "changes_total"),
     "headgate_source_reconnects": ("Times the reader connected again.", "reconnects_total"),
 }
+
+
+_ROUTING: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (CounterMetricFamily, "headgate_messages_routed", "Rows delivered where they wanted to go.", "routed_total"),
+    (GaugeMetricFamily, "headgate_destinations_active", "Destinations this run has used.", "destinations_active"),
+    (GaugeMetricFamily, "headgate_destination_circuit_open", "Destinations left alone for a while.", "circuits_open"),
+    (CounterMetricFamily, "headgate_routing_absent", "Changes without the routing column.", "absent_total"),
+    (CounterMetricFamily, "headgate_dead_letters", "Rows put aside.", "dead_letters_total"),
+    (GaugeMetricFamily, "headgate_routing_epoch", "Which version of the routes is in use.", "epoch"),
+)
+_ROUTING_BY = (
+    ("headgate_destinations_rejected", "Rows that may not have their destination.", "refused_total", "reason"),
+    ("headgate_routing_unmatched", "Rows that no route matches, by what was done.", "unmatched_total", "action"),
+)
+
+
+def _histogram(seconds: Mapping[str, Any]) -> tuple[list[tuple[str, float]], float]:
+    """Counts per bucket, as the cumulative ones that Prometheus wants."""
+    limits = [*(str(limit) for limit in seconds["limits"]), "+Inf"]
+    total, buckets = 0, []
+    for limit, count in zip(limits, seconds["counts"], strict=True):
+        total += count
+        buckets.append((limit, float(total)))
+    return buckets, seconds["sum"]
 
 
 class _Pipelines(Collector):
@@ -70,8 +96,30 @@ class _Pipelines(Collector):
                     gauge.add_metric([report.pipeline], number)
             yield gauge
         yield from self._sources()
+        yield from self._routing()
         yield from self._running_snapshots()
         yield self._health()
+
+    def _routing(self) -> Iterable[Metric]:
+        """Of pipelines whose rows say where they go. No stream or topic is a label: there may be hundreds."""
+        routed = [report for report in self._reports if report.routing]
+        for kind, name, text, key in _ROUTING:
+            family = kind(name, text, labels=["pipeline"])
+            for report in routed:
+                family.add_metric([report.pipeline], report.routing[key])
+            yield family
+        for name, text, key, label in _ROUTING_BY:
+            labelled = CounterMetricFamily(name, text, labels=["pipeline", label])
+            for report in routed:
+                for value, count in report.routing[key].items():
+                    labelled.add_metric([report.pipeline, value], count)
+            yield labelled
+        latency = HistogramMetricFamily(
+            "headgate_destination_create_seconds", "How long creating a destination took.", labels=["pipeline"]
+        )
+        for report in routed:
+            latency.add_metric([report.pipeline], *_histogram(report.routing["create_seconds"]))
+        yield latency
 
     def _sources(self) -> Iterable[Metric]:
         for kind, names in ((GaugeMetricFamily, _SOURCE_GAUGES), (CounterMetricFamily, _SOURCE_COUNTERS)):

@@ -15,6 +15,7 @@ from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
 from headgate.control.http import ControlServer
+from headgate.control.pipelines import PipelineControl
 from headgate.control.runfile import RunFile
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
@@ -67,8 +68,11 @@ class Service:
         until_caught_up: bool = False,
         progress: Callable[[str], None] = lambda text: None,
         prepare: Callable[[Endpoints], None] = lambda endpoints: None,
+        reread: Callable[[], Config] | None = None,
     ) -> None:
         self._config = config
+        self._reread = reread  # the configuration as it is now, for a reload
+        self._reload = threading.Event()
         self._until_caught_up = until_caught_up
         self._progress = progress
         self._prepare = prepare  # what somebody wants done between the servers' start and the pipelines'
@@ -153,6 +157,10 @@ class Service:
             "pipelines": [report.as_dict() for report in self.reports()],
         }
 
+    def control(self) -> PipelineControl:
+        """What steers the pipelines."""
+        return PipelineControl(self._config, self.supervisors, self._reread)
+
     def stream_info(self, stream: str) -> dict[str, Any] | None:
         """What NATS says of a stream that one of our destinations writes to; None for any other."""
         destinations = (d for supervisor in self.supervisors for d in supervisor.spec.destinations)
@@ -195,6 +203,20 @@ class Service:
         """Ask for a stop; safe in a signal handler and from any thread."""
         self._stop.set()
 
+    def request_reload(self) -> None:
+        """Ask for the configuration to be read again; safe in a signal handler."""
+        self._reload.set()
+
+    def _reload_now(self) -> None:
+        """A mistake in the new configuration is told, and the old one stays."""
+        self._reload.clear()
+        try:
+            done = self.control().reload()
+        except HeadgateError as error:
+            _log.error("reload failed; everything stays as it was", extra={"error": error.as_dict()})
+        else:
+            _log.info("reloaded", extra=done)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until a stop is asked for or every pipeline has ended; tells the metrics at their interval."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -202,6 +224,8 @@ class Service:
         next_line = time.monotonic() + interval_s
         while not self._stop.wait(0.25):
             now = time.monotonic()
+            if self._reload.is_set():
+                self._reload_now()
             if all(report.status.ended for report in self.reports()):
                 return True
             if deadline is not None and now >= deadline:

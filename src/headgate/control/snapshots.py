@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
+from headgate.control.endpoints import Endpoint
 from headgate.control.problems import problem
 from headgate.model import ConfigError, HeadgateError
 
-__all__ = ["SnapshotMaker", "snapshot_routes"]
+__all__ = ["SnapshotMaker", "snapshot_endpoints"]
 
 
 class SnapshotMaker(Protocol):
@@ -27,8 +27,8 @@ class SnapshotMaker(Protocol):
     def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None: ...
 
 
-def snapshot_routes(service: SnapshotMaker) -> list[Route]:
-    """The routes under /snapshots."""
+def snapshot_endpoints(service: SnapshotMaker) -> list[Endpoint]:
+    """Everything under /snapshots."""
 
     async def list_all(_: Request) -> Response:
         return JSONResponse({"snapshots": service.snapshots()})
@@ -59,10 +59,21 @@ def snapshot_routes(service: SnapshotMaker) -> list[Route]:
             return problem(404, f"there is no snapshot {wanted}", "list them: GET /snapshots")
         return JSONResponse(found)
 
+    missing = {404: "There is no such snapshot."}
     return [
-        Route("/snapshots", list_all),
-        Route("/snapshots", ask, methods=["POST"]),
-        Route("/snapshots/{id}", one, methods=["GET", "DELETE"]),
+        Endpoint("GET", "/snapshots", list_all, "Every snapshot that is remembered, newest first.", "snapshots"),
+        Endpoint(
+            "POST",
+            "/snapshots",
+            ask,
+            "Ask for a snapshot of a table.",
+            "snapshots",
+            body='{"table": "users"}; method and chunk_rows may stand beside it',
+            status=202,
+            problems={400: "The body names no table.", 404: "No pipeline publishes it."},
+        ),
+        Endpoint("GET", "/snapshots/{id}", one, "One snapshot.", "snapshots", problems=missing),
+        Endpoint("DELETE", "/snapshots/{id}", one, "End a snapshot.", "snapshots", problems=missing),
     ]
 
 

@@ -37,6 +37,7 @@ class Lane:
     task: int = 0
     epoch: int | None = None  # which version of the routes chose the topics; travels with every message
     partitions: Mapping[str, int] = field(default_factory=dict)  # of topics, as `ensure_topic` told
+    is_late: bool = False  # dead letters: not to be taken for old rows, nor to make newer ones look old
 
 
 OWN_LANE = Lane()
@@ -111,6 +112,10 @@ class Destination(abc.ABC):
         Returns how many partitions the topic really has.
         """
         return 1
+
+    def missing(self, stream: str | None, topic: str) -> str | None:
+        """What `ensure_topic` would have to create, in words; None if it is all there."""
+        return None
 
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
         """On the driver, after each batch: what its senders have reported."""

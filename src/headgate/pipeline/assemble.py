@@ -11,22 +11,36 @@ from headgate.config.destinations import (
     ConsoleDestinationSection,
     DestinationSection,
     DiscardDestinationSection,
+    IggyDestinationSection,
+    KafkaDestinationSection,
     MemoryDestinationSection,
     NatsDestinationSection,
     PluginDestinationSection,
+    TableDestinationSection,
+    WebhookDestinationSection,
 )
 from headgate.config.models import NatsSection, PipelineSection
 from headgate.config.routing import RouteTransform
-from headgate.config.sources import PluginSourceSection, PostgresCdcSourceSection, RandomSourceSection
+from headgate.config.sources import (
+    FilesSourceSection,
+    PluginSourceSection,
+    PostgresCdcSourceSection,
+    PostgresPollSourceSection,
+    RandomSourceSection,
+    WebhookSourceSection,
+)
 from headgate.destinations.base import Destination
 from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.pipeline.destinations import iggy_destination, kafka_destination, table_destination
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
+from headgate.pipeline.polled import files_source, poll_source
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.webhooks import webhook_destination, webhook_source
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
 from headgate.sources.random.source import RandomSource
@@ -98,6 +112,15 @@ def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres
             own = section.url.get_secret_value() if section.url else None
             options = _cdc_options(section, own or postgres_url or "", directory / "spool")
             return PostgresCdcSource(name, options | ({"images": "true"} if _needs_images(pipeline) else {}))
+        case PostgresPollSourceSection():
+            own = section.url.get_secret_value() if section.url else None
+            origin, kept = f"{config.project.name}-{name}", directory / "poll"
+            return poll_source(name, section, url=own or postgres_url or "", origin=origin, directory=kept)
+        case FilesSourceSection():
+            return files_source(name, section, origin=f"{config.project.name}-{name}", directory=directory / "files")
+        case WebhookSourceSection():
+            spool = config.project.data_dir / "webhooks" / name
+            return webhook_source(name, section, origin=f"{config.project.name}-{name}", spool=spool)
         case PluginSourceSection():
             return plugin_source(section.plugin, section.options, _plugin_context(name, config, directory / "source"))
         case _:
@@ -168,6 +191,14 @@ def _destination(
             return ConsoleDestination(name, section.max_rows_per_batch)
         case DiscardDestinationSection():
             return DiscardDestination(name)
+        case KafkaDestinationSection():
+            return kafka_destination(name, section, is_alone=exclusive)
+        case TableDestinationSection():
+            return table_destination(name, section, config.project.data_dir)
+        case IggyDestinationSection():
+            return iggy_destination(name, section)
+        case WebhookDestinationSection():
+            return webhook_destination(name, section)
         case PluginDestinationSection():
             directory = config.project.data_dir / "destinations" / name
             return plugin_destination(section.plugin, section.options, _plugin_context(name, config, directory))

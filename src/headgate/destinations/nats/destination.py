@@ -80,13 +80,21 @@ class NatsDestination(Destination):
             jetstream.ensure_stream(options)
         return defaults.partitions
 
+    def missing(self, stream: str | None, topic: str) -> str | None:
+        options = self._options(Lane(stream))
+        with JetStream.open(options) as jetstream:
+            there = jetstream.stream_info(options.stream) is not None
+        return None if there else f"stream {options.stream} with the subjects {', '.join(options.subjects)}"
+
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
         options = self._options(lane)
         subjects = Subjects("" if self._is_own(lane.stream) else f"{lane.stream}.", lane.partitions)
         with borrow_publisher(options) as publisher:
             compressor = table_compressor(options, publisher.jetstream()) if self.zstd else None
-            kind = _ExclusiveSender if self.exclusive else _SharedSender
+            kind = _SharedSender
+            if self.exclusive:
+                kind = _LateSender if lane.is_late else _ExclusiveSender
             yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch)
 
     def _is_own(self, stream: str | None) -> bool:
@@ -199,6 +207,23 @@ class _ExclusiveSender(_SharedSender):
                 )
             self._last_id = last.message_id
         return info.last_sequence if info else 0
+
+
+class _LateSender(_ExclusiveSender):
+    """Puts dead letters behind the stream's last message, with ids that sort there, too."""
+
+    def _publish(
+        self, batch: pa.RecordBatch, headers: pa.Array | None, expected_last_sequence: int | None = None
+    ) -> None:
+        if self._sequence is None:
+            self._sequence = self._look(batch.column(record.MESSAGE_ID)[0].as_py())
+        last, self._last_id = self._last_id, ""
+        if last:
+            ids = pa.array([f"{last}~r{self._sequence + number:08d}" for number in range(batch.num_rows)])
+            at = batch.schema.get_field_index(record.MESSAGE_ID)
+            batch = batch.set_column(at, record.MESSAGE_ID, ids)
+        super()._publish(batch, headers, expected_last_sequence)
+        self._last_id = batch.column(record.MESSAGE_ID)[-1].as_py()
 
 
 def _origin(message_id: str) -> str:

@@ -130,6 +130,15 @@ class DeadLetters:
             db.executemany("DELETE FROM dead_letters WHERE number = ?", ((number,) for number in numbers))
             return db.total_changes - before
 
+    def purge(self, numbers: Sequence[int] = (), reason: str | None = None) -> int:
+        """Throw away these, or those of a reason, or all; returns how many."""
+        if numbers:
+            return self.remove(numbers)
+        with self._open() as db:
+            before = db.total_changes
+            db.execute("DELETE FROM dead_letters WHERE :reason IS NULL OR reason = :reason", {"reason": reason})
+            return db.total_changes - before
+
     def counts(self) -> dict[str, int]:
         """How many rows are kept for each reason."""
         with self._open() as db:

@@ -213,6 +213,7 @@ class Routing:
             "absent_total": counts.absent,
             "dead_letters_total": counts.dead_letters,
             "unmatched_samples": list(self.unmatched_samples),
+            "create_seconds": self.table.create_seconds(),
         }
 
 

@@ -69,8 +69,8 @@ class DestinationTable:
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: dict[Destination, dict[str, Entry]] = {}
-        self.create_seconds: list[int] = [0] * (len(LATENCY_BUCKETS_S) + 1)  # a histogram, not cumulative
-        self.create_seconds_sum = 0.0
+        self._created: list[int] = [0] * (len(LATENCY_BUCKETS_S) + 1)  # a histogram, not cumulative
+        self._created_seconds = 0.0
 
     def configure(
         self, admission: Admission, defaults: TopicDefaults, failure_threshold: int, cool_down_s: float
@@ -225,6 +225,11 @@ class DestinationTable:
         with self._lock:
             return sum(entry.breaker.state is not BreakerState.CLOSED for entry in self._all())
 
+    def create_seconds(self) -> dict[str, Any]:
+        """How long creating took: a histogram."""
+        with self._lock:
+            return {"limits": list(LATENCY_BUCKETS_S), "counts": list(self._created), "sum": self._created_seconds}
+
     def _all(self) -> list[Entry]:
         return [entry for entries in self._entries.values() for entry in entries.values()]
 
@@ -234,5 +239,5 @@ class DestinationTable:
     def _observe(self, seconds: float) -> None:
         bucket = next((i for i, limit in enumerate(LATENCY_BUCKETS_S) if seconds <= limit), len(LATENCY_BUCKETS_S))
         with self._lock:
-            self.create_seconds[bucket] += 1
-            self.create_seconds_sum += seconds
+            self._created[bucket] += 1
+            self._created_seconds += seconds

@@ -1,0 +1,71 @@
+"""From the configuration to the destinations `kafka`, `table` and `iggy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from headgate.config.destinations import IggyDestinationSection, KafkaDestinationSection, TableDestinationSection
+from headgate.destinations.iggy import IggyDestination, IggyOptions
+from headgate.destinations.kafka import KafkaDestination, KafkaOptions
+from headgate.destinations.table import TableDestination
+from headgate.model import ConfigError
+
+__all__ = ["iggy_destination", "kafka_destination", "table_destination"]
+
+
+def kafka_destination(name: str, section: KafkaDestinationSection, *, is_alone: bool) -> KafkaDestination:
+    """`is_alone`: one CDC pipeline writes to it, and nobody else; only then is there one order of all rows."""
+    if section.exclusive and not is_alone:
+        raise ConfigError(
+            "exclusive needs rows in one order, and no other writer",
+            where=f"destinations.{name}.exclusive",
+            remedy="feed the destination by one postgres-cdc pipeline, or remove exclusive",
+        )
+    options = KafkaOptions(
+        servers=section.servers,
+        topic=section.topic,
+        compression=section.compression,
+        linger_s=section.linger,
+        max_message_bytes=section.max_message_bytes,
+        queue_bytes=section.queue_bytes,
+        delivery_timeout_s=section.delivery_timeout,
+        connect_timeout_s=section.connect_timeout,
+        security_protocol=section.security_protocol,
+        sasl_mechanism=section.sasl_mechanism or "",
+        user=section.user or "",
+        password=_revealed(section.password),
+        tls_ca=str(section.tls_ca or ""),
+        tls_cert=str(section.tls_cert or ""),
+        tls_key=str(section.tls_key or ""),
+        settings=tuple((key, value.get_secret_value()) for key, value in section.settings.items()),
+    )
+    return KafkaDestination(name, options, is_alone if section.exclusive is None else section.exclusive)
+
+
+def table_destination(name: str, section: TableDestinationSection, data_dir: Path) -> TableDestination:
+    path = _revealed(section.path) or f"tables/{name}"
+    return TableDestination(name, path if "://" in path else str(data_dir / path), section.compression)
+
+
+def iggy_destination(name: str, section: IggyDestinationSection) -> IggyDestination:
+    options = IggyOptions(
+        server=section.server,
+        stream=section.stream,
+        mode=section.mode,
+        user=section.user or "",
+        password=_revealed(section.password),
+        token=_revealed(section.token),
+        tls=section.tls,
+        tls_domain=section.tls_domain or "",
+        tls_ca=str(section.tls_ca or ""),
+        max_rows_per_request=section.max_rows_per_request,
+        connect_timeout_s=section.connect_timeout,
+        send_timeout_s=section.send_timeout,
+    )
+    return IggyDestination(name, options)
+
+
+def _revealed(secret: SecretStr | None) -> str:
+    return secret.get_secret_value() if secret else ""
