@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from headgate.pipeline.supervisor import Supervisor
 from headgate.sources.base import Mode, Source
 from headgate.sources.random.source import RandomSource
 
+Serve = Callable[..., str]
 MakeSpec = Callable[..., PipelineSpec]
 Run = Callable[[PipelineSpec], Supervisor]
 
@@ -89,3 +93,38 @@ def run(spark: SparkSession) -> Iterator[Run]:
     for supervisor in started:
         supervisor.stop()
         assert supervisor.join(60)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """One answer to every GET, from a server on loopback; with a token, only to those who have it."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(status: int, body: bytes, token: str | None = None) -> str:
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                allowed = token is None or self.headers["Authorization"] == f"Bearer {token}"
+                self.send_response(status if allowed else 401)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/mapping"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.05)

@@ -23,6 +23,7 @@ from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
 from headgate.destinations.nats.publisher import Publisher
 from headgate.destinations.nats.receipt import Receipt
+from headgate.destinations.nats.streams import stream_config
 from headgate.destinations.nats.subjects import PLAIN, Subjects
 from headgate.model import DeliveryError, OccupiedError, record
 from headgate.wire.compress import TableCompressor
@@ -61,24 +62,31 @@ class NatsDestination(Destination):
 
         NATS knows no partitions: a topic of several has the subjects `topic.0`, `topic.1` and so on.
         """
-        lane = Lane(stream)
-        if self._is_own(stream):
-            subjects = [f"{topic}.0" if defaults.partitions > 1 else topic]
-            if not any(covers(pattern, subject) for pattern in self.options.subjects for subject in subjects):
-                raise DeliveryError(
-                    f"the stream {self.options.stream} keeps {', '.join(self.options.subjects)}, not {subjects[0]}",
-                    remedy="add the subject to the destination, or give the rows a stream of their own",
-                )
-            return defaults.partitions
-        options = replace(
-            self._options(lane),
+        options = self._options(Lane(stream))
+        subject = f"{topic}.0" if defaults.partitions > 1 else topic
+        kept: Sequence[str] = options.subjects
+        if not self._is_own(stream):
+            subject = f"{stream}.{subject}"
+            kept = self._ensure_stream(options, defaults)
+        if not any(covers(pattern, subject) for pattern in kept):
+            raise DeliveryError(
+                f"the stream {options.stream} keeps {', '.join(kept)}, not {subject}",
+                remedy="add the subject to the stream, or give the rows another one",
+            )
+        return defaults.partitions
+
+    def _ensure_stream(self, options: NatsOptions, defaults: TopicDefaults) -> Sequence[str]:
+        """The subjects of a stream that a row names. One that is there already is as its owner wants it."""
+        wanted = replace(
+            options,
             max_age_s=defaults.max_age_s,
             max_bytes=defaults.max_bytes or -1,
             replicas=defaults.replicas,
         )
-        with JetStream.open(options) as jetstream:
-            jetstream.ensure_stream(options)
-        return defaults.partitions
+        with JetStream.open(wanted) as jetstream:
+            info = jetstream.create_stream(stream_config(wanted))
+        subjects: Sequence[str] = info.config["subjects"]
+        return subjects
 
     def missing(self, stream: str | None, topic: str) -> str | None:
         options = self._options(Lane(stream))
