@@ -16,13 +16,17 @@ from headgate import __version__
 from headgate.cli.bridge import bridge
 from headgate.cli.check import check
 from headgate.cli.demo import demo
+from headgate.cli.dlq import dlq
+from headgate.cli.explain import explain
 from headgate.cli.init import init
 from headgate.cli.output import note, print_error
+from headgate.cli.pipeline import pipeline, reload
 from headgate.cli.replica import replica
 from headgate.cli.reset import reset
 from headgate.cli.run import run
 from headgate.cli.schema import schema
 from headgate.cli.snapshot import snapshot
+from headgate.cli.state import state
 from headgate.cli.status import status
 from headgate.cli.up import up
 from headgate.cli.validate import validate
@@ -44,11 +48,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, init, validate, check, run, bridge, snapshot, status, up, reset, schema):
+for command in (demo, init, validate, check, explain, run, bridge, snapshot, status, reload, up, reset, schema):
     app.command()(command)
 
 
-app.add_typer(replica, name="replica")
+for name, group in {"pipeline": pipeline, "dlq": dlq, "state": state, "replica": replica}.items():
+    app.add_typer(group, name=name)
 
 
 def _show_version(asked: bool) -> None:

@@ -23,6 +23,8 @@ def reset(
 ) -> None:
     """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start.
 
+    Dead letters stay, and so does what a webhook has received: those rows are nowhere else.
+
     Example: headgate reset orders --yes
     """
     loaded = load(config)
@@ -33,7 +35,10 @@ def reset(
     directory = pipeline_dir(loaded, pipeline)
     if not yes and not typer.confirm(f"Forget what {pipeline} has delivered ({directory})?", err=True):
         raise typer.Exit(1)
-    shutil.rmtree(directory, ignore_errors=True)
+    (directory / "state.json").unlink(missing_ok=True)
+    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
+    if loaded.sources[loaded.pipelines[pipeline].source].type == "postgres-cdc":
+        shutil.rmtree(directory / "spool", ignore_errors=True)  # the slot has it all
     note(f"reset {pipeline}")
     if loaded.spark.checkpoint_dir:
         note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.webhook import WebhookSignatureSection
 
 __all__ = [
     "ConsoleDestinationSection",
     "DestinationSection",
     "DiscardDestinationSection",
+    "IggyDestinationSection",
+    "KafkaDestinationSection",
     "MemoryDestinationSection",
     "NatsDestinationSection",
-    "WebhookDestinationSection",
     "PluginDestinationSection",
+    "TableDestinationSection",
+    "WebhookDestinationSection",
 ]
 
 
@@ -96,11 +101,79 @@ class WebhookDestinationSection(Section):
     tls_ca: Path | None = Field(None, description="Certificates to trust instead of the system's (PEM).")
 
 
+class KafkaDestinationSection(Section):
+    """Topics of a Kafka cluster. Every message is acknowledged by all replicas in sync, and carries its id."""
+
+    type: Literal["kafka"]
+    servers: str = Field(min_length=1, description="Brokers to begin with: `host:port`, several separated by commas.")
+    topic: str = Field(
+        "{stream}.{topic}", description="Name of a topic whose rows have a stream; without one it is the row's topic."
+    )
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("zstd", description="Of batches of messages.")
+    linger: Duration = Field(0.005, description="How long messages wait for others to share a request with.")
+    max_message_bytes: Size = Field(1_000_000, ge=1000, description="The largest message; topics have a limit, too.")
+    queue_bytes: Size = Field(64 << 20, ge=1024, description="Messages waiting in a task, at most.")
+    delivery_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
+    connect_timeout: Duration = Field(5.0, gt=0, description="How long to wait for the cluster's first answer.")
+    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
+        "plaintext", description="Encryption and authentication."
+    )
+    sasl_mechanism: str | None = Field(None, description="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` and others.")
+    user: str | None = Field(None, description="User name for SASL.")
+    password: SecretText | None = Field(None, description="Password for `user`.")
+    password_file: Path | None = Field(None, description="Read `password` from this file.")
+    tls_ca: Path | None = Field(None, description="Certificate authority that signed the brokers' certificates.")
+    tls_cert: Path | None = Field(None, description="Client certificate.")
+    tls_key: Path | None = Field(None, description="Key of the client certificate.")
+    settings: dict[str, SecretText] = Field(
+        default_factory=dict, description='Any other setting of librdkafka: `{ "client.rack" = "a" }`.'
+    )
+    exclusive: bool | None = Field(
+        None,
+        description="Whether only one pipeline writes the topics: then a replay begins behind what lies last in each "
+        "partition. On by default for CDC pipelines, and for others not to be had.",
+    )
+
+
+class TableDestinationSection(Section):
+    """Parquet files, one directory per stream and topic. A batch is visible as a whole, and exactly once."""
+
+    type: Literal["table"]
+    path: SecretText | None = Field(
+        None, description="A directory, relative to `data_dir`, or a URL such as `s3://bucket/path`."
+    )
+    compression: Literal["none", "snappy", "lz4", "zstd"] = Field("zstd", description="Of the files' columns.")
+
+
+class IggyDestinationSection(Section):
+    """Topics of an Apache Iggy server. Needs `pip install 'headgate[iggy]'`."""
+
+    type: Literal["iggy"]
+    server: str = Field("127.0.0.1:8090", min_length=3, description="`host:port` of the server.")
+    stream: str = Field("headgate", min_length=1, description="Stream for rows that name none.")
+    mode: Literal["direct"] = Field("direct", description="In the background nothing would be acknowledged.")
+    user: str | None = Field(None, description="User name.")
+    password: SecretText | None = Field(None, description="Password for `user`.")
+    password_file: Path | None = Field(None, description="Read `password` from this file.")
+    token: SecretText | None = Field(None, description="Personal access token, in place of user and password.")
+    token_file: Path | None = Field(None, description="Read `token` from this file.")
+    tls: bool = Field(False, description="Encrypt the connection.")
+    tls_domain: str | None = Field(None, description="Name in the server's certificate, if not the address's.")
+    tls_ca: Path | None = Field(None, description="Certificate authority that signed the server's certificate.")
+    max_rows_per_request: int = Field(1000, ge=1, le=100_000, description="Rows in one request.")
+    connect_timeout: Duration = Field(5.0, gt=0, description="How long to wait for a connection.")
+    send_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
+
+
 DestinationSection = Annotated[
     NatsDestinationSection
     | PluginDestinationSection
     | MemoryDestinationSection
     | ConsoleDestinationSection
-    | DiscardDestinationSection,
+    | DiscardDestinationSection
+    | KafkaDestinationSection
+    | TableDestinationSection
+    | IggyDestinationSection
+    | WebhookDestinationSection,
     Field(discriminator="type"),
 ]

@@ -10,7 +10,15 @@ from pydantic import Field, model_validator
 from headgate.config.base import Duration, Name, SecretText, Section, Size
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 
-__all__ = ["PluginSourceSection", "PostgresCdcSourceSection", "RandomSourceSection", "SourceSection", "WebhookSourceSection"]
+__all__ = [
+    "FilesSourceSection",
+    "PluginSourceSection",
+    "PostgresCdcSourceSection",
+    "PostgresPollSourceSection",
+    "RandomSourceSection",
+    "SourceSection",
+    "WebhookSourceSection",
+]
 
 
 class RandomSourceSection(Section):
@@ -99,6 +107,80 @@ class WebhookSourceSection(Section):
         return self
 
 
+class PostgresPollSourceSection(Section):
+    """The rows of a table in the order of a column that grows; delivered ones may be deleted or marked."""
+
+    type: Literal["postgres-poll"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    table: str = Field(min_length=1, description='`orders`, `shop.orders`, or `shop."odd.name"`.')
+    tracking_column: str = Field(min_length=1, description="Grows with every row that is new or changed.")
+    key_columns: tuple[str, ...] = Field((), description="What identifies a row; the primary key unless given.")
+    columns: tuple[str, ...] = Field((), description="The columns to read; all unless given.")
+    text_columns: tuple[str, ...] = Field((), description="Columns to read as PostgreSQL's own text.")
+    filter: str = Field("", description="SQL: only rows for which it is true.")
+    max_rows_per_batch: int = Field(100_000, ge=1, description="The most rows one batch may take.")
+    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
+    poll_interval: Duration = Field(1.0, description="How often a table that had nothing new is asked.")
+    delete_after_read: bool = Field(False, description="Delete rows once they are delivered and recorded.")
+    processed_column: str = Field("", description="A boolean column that is set instead.")
+    destructive: bool | None = Field(None, description="Whether rows may be taken away at all; `false` forbids it.")
+
+    @model_validator(mode="after")
+    def _names_without_commas(self) -> PostgresPollSourceSection:
+        if any("," in name for name in (*self.key_columns, *self.columns, *self.text_columns)):
+            raise ValueError("a column whose name has a comma cannot be listed; leave the list out")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_take_away(self) -> PostgresPollSourceSection:
+        if self.delete_after_read and self.processed_column:
+            raise ValueError("delete_after_read and processed_column exclude one another: set one")
+        if self.destructive is False and (self.delete_after_read or self.processed_column):
+            raise ValueError("destructive = false forbids delete_after_read and processed_column")
+        return self
+
+
+class FilesSourceSection(Section):
+    """Lines of files that grow, rotate, come and go; or Parquet files as they appear."""
+
+    type: Literal["files"]
+    path: str = Field(min_length=1, description="A directory, a pattern such as `/var/log/*.log`, or a file.")
+    format: Literal["jsonl", "csv", "parquet", "text"] = Field(description="What the files hold.")
+    row_schema: str = Field("", description='The columns: `"id bigint, name string"`. Text needs none.')
+    header: bool = Field(False, description="CSV: the first line of a file names the columns, and is no row.")
+    mode: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"] = Field(
+        "PERMISSIVE", description="A line that does not parse: kept in `_corrupt_record`, left out, or an error."
+    )
+    start_at: Literal["beginning", "end"] = Field(
+        "beginning", description="Of files that are there at the first start."
+    )
+    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most bytes one batch may take.")
+    max_files_per_batch: int = Field(200, ge=1, description="The most files one batch may take from.")
+    max_line_bytes: Size = Field(16 << 20, gt=0, description="A longer line is an error.")
+    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
+    poll_interval: Duration = Field(0.2, description="How often files that had nothing new are looked at.")
+    finished_after: Duration = Field(0.0, description="A file that did not change for so long is finished; 0: never.")
+    delete_after_read: bool = Field(False, description="Remove finished files once they are delivered and recorded.")
+    fail_on_data_loss: bool = Field(True, description="Whether lines that are gone before they were read are an error.")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> FilesSourceSection:
+        if not self.row_schema and (self.format == "jsonl" or (self.format == "csv" and not self.header)):
+            raise ValueError(f'format = "{self.format}" needs row_schema, such as "id bigint, name string"')
+        if self.header and self.format != "csv":
+            raise ValueError('header = true is for format = "csv"')
+        if self.delete_after_read and not self.finished_after and self.format != "parquet":
+            raise ValueError("delete_after_read needs finished_after, to know when nothing more is written to a file")
+        return self
+
+
 SourceSection = Annotated[
-    RandomSourceSection | PluginSourceSection | PostgresCdcSourceSection | WebhookSourceSection, Field(discriminator="type")
+    RandomSourceSection
+    | FilesSourceSection
+    | PluginSourceSection
+    | PostgresCdcSourceSection
+    | PostgresPollSourceSection
+    | WebhookSourceSection,
+    Field(discriminator="type"),
 ]

@@ -183,7 +183,7 @@ def fast_batches(
 ) -> list[pa.RecordBatch]:
     decoder = RangeDecoder(
         system_id=SYSTEM, relations=relations, types=types, format=form, subject=subject, database="db",
-        server="srv", images=images, **sizes,
+        server="srv", images=images, **sizes,  # type: ignore[arg-type]
     )  # fmt: skip
     return list(decoder.decode(buffers))
 

@@ -42,5 +42,7 @@ def test_picks(range_: Range, batch_rows: int, data: st.DataObject) -> None:
     assert len(rows) == len(wanted)
     for row, event in zip(rows, wanted, strict=True):
         expected = {name: reference_pick(event, name) for name in picks}
-        assert {name: row[pick_column(name)] for name in picks} == {name: value for name, (value, _) in expected.items()}
+        assert {name: row[pick_column(name)] for name in picks} == {
+            name: value for name, (value, _) in expected.items()
+        }
         assert row[PICKS_ABSENT] == any(absent for _, absent in expected.values())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
-from headgate.pipeline.state import State, StateFile, replace_file
+from headgate.model.files import replace_file
+from headgate.pipeline.state import State, StateFile
 
 STATE = State(pipeline="p", source="random:x", query_id="q", batch_id=4, rows=10)
 

@@ -1,0 +1,137 @@
+"""`headgate dlq`: rows that were refused. See them, send them on, throw them away."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from headgate.cli.control import ask, control_url
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.config import Config, load
+from headgate.model import ConnectError, UsageError
+from headgate.pipeline.assemble import pipeline_dir
+from headgate.pipeline.routing.dead_letters import DeadLetters
+
+__all__ = ["dlq"]
+
+dlq = typer.Typer(
+    help="Rows that were refused, with the reason: see them, send them on, throw them away.", no_args_is_help=True
+)
+
+PipelineArgument = Annotated[str, typer.Argument(help="Name of the pipeline.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Only those of this reason, such as cap.")]
+NumbersArgument = Annotated[list[int] | None, typer.Argument(help="Numbers of dead letters; none means all.")]
+
+
+@dlq.command("list")
+def list_letters(
+    pipeline: PipelineArgument,
+    config: ConfigOption = None,
+    reason: ReasonOption = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only those for this topic.")] = None,
+    after: Annotated[int, typer.Option("--after", help="Only those with a larger number.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Show dead letters, oldest first. Works whether headgate runs or not.
+
+    Example: headgate dlq list orders --reason circuit_open
+    """
+    store = _store(load(config), pipeline)
+    found = store.list(reason=reason, topic=topic, after=after, limit=limit)
+    if as_json:
+        print_json({"counts": store.counts(), "dead_letters": [letter.as_dict() for letter in found]})
+        return
+    table = Table("number", "reason", "destination", "position", "bytes", "when", box=None)
+    for letter in found:
+        when = datetime.fromtimestamp(letter.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        wanted = str(letter.wanted) if letter.wanted.topic else "-"
+        size = f"{len(letter.payload or b''):,}"
+        table.add_row(str(letter.number), letter.reason, wanted, letter.position, size, when)
+    if found:
+        data_console.print(table)
+    counts = ", ".join(f"{count:,} {name}" for name, count in store.counts().items())
+    note(f"{pipeline}: {counts or 'no dead letters'}")
+
+
+@dlq.command()
+def show(
+    pipeline: PipelineArgument,
+    number: Annotated[int, typer.Argument(help="Number of the dead letter.")],
+    config: ConfigOption = None,
+) -> None:
+    """Show one dead letter with its payload, as JSON.
+
+    Example: headgate dlq show orders 17
+    """
+    letter = _store(load(config), pipeline).get(number)
+    if letter is None:
+        raise UsageError(f"there is no dead letter {number}", remedy=f"headgate dlq list {pipeline}")
+    print_json(letter.as_dict(payload=True))
+
+
+@dlq.command()
+def replay(
+    pipeline: PipelineArgument,
+    numbers: NumbersArgument = None,
+    config: ConfigOption = None,
+    reason: ReasonOption = None,
+    to: Annotated[str | None, typer.Option("--to", help="Another destination: TOPIC or STREAM/TOPIC.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters on, to where they wanted to go or elsewhere; what is delivered is forgotten here.
+
+    The running headgate does it, between two batches. What is still refused stays.
+
+    Example: headgate dlq replay orders --reason circuit_open
+    """
+    loaded = load(config)
+    _must_exist(loaded, pipeline)
+    body: dict[str, Any] = {"numbers": numbers or []} | ({"reason": reason} if reason else {})
+    if to:
+        stream, _, topic = to.rpartition("/")
+        body["to"] = {"stream": stream, "topic": topic}
+    url = control_url(loaded)
+    if url is None:
+        raise ConnectError("headgate is not running", remedy="start it with: headgate run; then replay")
+    answer = ask(f"{url}/pipelines/{pipeline}/dead-letters/replay", loaded, method="POST", body=body)
+    if as_json:
+        print_json(answer)
+    else:
+        note(f"{pipeline}: {answer['delivered']:,} delivered")
+        for why, count in answer["kept"].items():
+            note(f"  {count:,} kept: {why}")
+    if answer["kept"]:
+        raise typer.Exit(1)
+
+
+@dlq.command()
+def purge(
+    pipeline: PipelineArgument,
+    numbers: NumbersArgument = None,
+    config: ConfigOption = None,
+    reason: ReasonOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Throw dead letters away. They were never delivered.
+
+    Example: headgate dlq purge orders --reason denylist --yes
+    """
+    store = _store(load(config), pipeline)
+    count = len(numbers) if numbers else sum(n for name, n in store.counts().items() if reason in (None, name))
+    if not yes and not typer.confirm(f"Throw {count} dead letters of {pipeline} away?", err=True):
+        raise typer.Exit(1)
+    note(f"{pipeline}: {store.purge(numbers or (), reason):,} thrown away")
+
+
+def _store(config: Config, pipeline: str) -> DeadLetters:
+    _must_exist(config, pipeline)
+    return DeadLetters(pipeline_dir(config, pipeline) / "dead_letters.sqlite")
+
+
+def _must_exist(config: Config, pipeline: str) -> None:
+    if pipeline not in config.pipelines:
+        raise UsageError(f"there is no pipeline {pipeline}", remedy=f"known: {', '.join(config.pipelines) or 'none'}")

@@ -1,0 +1,98 @@
+"""`headgate pipeline`: steer a running pipeline. `headgate reload`: use the routes of the file as it is now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headgate.cli.control import ask, control_url
+from headgate.cli.output import ConfigOption, JsonOption, note, print_json
+from headgate.config import Config, load
+from headgate.model import ConnectError
+
+__all__ = ["pipeline", "reload"]
+
+pipeline = typer.Typer(help="Look at and steer a pipeline of the running headgate.", no_args_is_help=True)
+
+KeyArgument = Annotated[str, typer.Argument(help="Name of the pipeline, or of its source.")]
+
+
+@pipeline.command()
+def show(key: KeyArgument, config: ConfigOption = None) -> None:
+    """Everything about it, as JSON: status with history, configuration with secrets masked, routing."""
+    print_json(_ask(load(config), f"/pipelines/{key}"))
+
+
+@pipeline.command()
+def destinations(key: KeyArgument, config: ConfigOption = None) -> None:
+    """Where its rows went, as JSON: circuit, counts, last error."""
+    print_json(_ask(load(config), f"/pipelines/{key}/destinations"))
+
+
+@pipeline.command()
+def pause(key: KeyArgument, config: ConfigOption = None) -> None:
+    """Finish the batch, then hold still."""
+    _order(key, "pause", config)
+
+
+@pipeline.command()
+def resume(key: KeyArgument, config: ConfigOption = None) -> None:
+    """Go on after a pause."""
+    _order(key, "resume", config)
+
+
+@pipeline.command()
+def restart(key: KeyArgument, config: ConfigOption = None) -> None:
+    """End the run and begin another; also after an error."""
+    _order(key, "restart", config)
+
+
+@pipeline.command()
+def stop(key: KeyArgument, config: ConfigOption = None) -> None:
+    """Finish the batch, then end this pipeline; the others go on."""
+    _order(key, "stop", config)
+
+
+@pipeline.command("abandon-batch")
+def abandon_batch(
+    key: KeyArgument,
+    config: ConfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Give up the batch that keeps failing, and go on behind it. ITS ROWS ARE LOST to the destinations.
+
+    Before this, look whether admission.on_admission_failure = "dlq" would keep them.
+    """
+    loaded = load(config)
+    if not yes and not typer.confirm(f"Lose the rows of the batch of {key} that keeps failing?", err=True):
+        raise typer.Exit(1)
+    answer = _ask(loaded, f"/pipelines/{key}/abandon-batch", method="POST")
+    note(f"{answer['pipeline']}: batch {answer['abandoned_batch']} abandoned")
+
+
+def reload(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Let the running headgate read routes, mappings and lists of its file again, between two batches.
+
+    A mistake in the file changes nothing. SIGHUP to the process does the same.
+    """
+    answer = _ask(load(config), "/reload", method="POST")
+    if as_json:
+        print_json(answer)
+        return
+    for name, epoch in answer["epochs"].items():
+        note(f"{name}: routes of epoch {epoch}")
+    if answer["needs_restart"]:
+        note(f"changed, but needs a restart: {', '.join(answer['needs_restart'])}")
+
+
+def _order(key: str, order: str, config: Any) -> None:
+    answer = _ask(load(config), f"/pipelines/{key}/{order}", method="POST")
+    note(f"{answer['pipeline']}: {order} ({answer['status']})")
+
+
+def _ask(config: Config, path: str, *, method: str = "GET") -> dict[str, Any]:
+    url = control_url(config)
+    if url is None:
+        raise ConnectError("headgate is not running", remedy="start it with: headgate run")
+    return ask(f"{url}{path}", config, method=method)

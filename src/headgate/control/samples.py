@@ -1,0 +1,111 @@
+"""Sample rows for `headgate explain`: from a table, from the last events, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from headgate.config import Config
+from headgate.destinations.nats import JetStream, NatsDestination
+from headgate.embedded import Stack
+from headgate.model import ConnectError, UsageError, record
+from headgate.model.destination import Destination as Wanted
+from headgate.pipeline.assemble import assemble
+from headgate.pipeline.routing.explain import Explanation, explain_row
+from headgate.pipeline.spec import PipelineSpec
+
+__all__ = ["explain_rows", "last_events", "table_rows"]
+
+
+def explain_rows(config: Config, pipeline: str, rows: Sequence[dict[str, Any]]) -> tuple[list[Explanation], list[str]]:
+    """Where rows would go, as if no pipeline ran; and what to know besides."""
+    spec = _spec(config, pipeline)
+    if spec.routing is None:
+        raise UsageError(
+            f"the rows of {pipeline} do not say where they go",
+            where=spec.where,
+            remedy="add routing to the pipeline; see docs/routing.md",
+        )
+    seen: set[Wanted] = set()
+    remarks = []
+    targets = spec.destinations
+    if config.nats.embedded and Stack.attach(config.project.data_dir) is None:
+        targets = tuple(each for each in targets if not isinstance(each, NatsDestination))
+        remarks.append("NATS is not running (headgate up), so nothing is said of what would be created there")
+    explained = [explain_row(row, spec.routing, targets, seen=seen) for row in rows]
+    if any(transform.type != "route" for transform in spec.transforms):
+        remarks.append("the other transforms of the pipeline were not applied: give rows as they are behind them")
+    return explained, remarks
+
+
+def table_rows(config: Config, pipeline: str, table: str, limit: int) -> list[dict[str, Any]]:
+    """Some rows of a table, with the names that changes of it carry."""
+    schema, _, name = table.rpartition(".")
+    schema = schema or "public"
+    query = sql.SQL("SELECT * FROM {} LIMIT {}").format(sql.Identifier(schema, name), sql.Literal(limit))
+    try:
+        with psycopg.connect(_postgres_url(config, pipeline), row_factory=dict_row) as connection:
+            found = connection.execute(query).fetchall()
+    except psycopg.OperationalError as error:
+        raise ConnectError(f"PostgreSQL cannot be reached: {error}", remedy="headgate check") from None
+    except psycopg.Error as error:
+        raise UsageError(f"{table} cannot be read: {error}", remedy="name it as SCHEMA.TABLE") from None
+    return [{**row, record.SCHEMA: schema, record.TABLE: name} for row in found]
+
+
+def last_events(config: Config, pipeline: str, count: int) -> list[dict[str, Any]]:
+    """The rows of the last events in the stream of the pipeline's NATS destination."""
+    destinations = _spec(config, pipeline).destinations
+    nats = next((each for each in destinations if isinstance(each, NatsDestination)), None)
+    if nats is None:
+        raise UsageError(f"{pipeline} has no NATS destination to read from", remedy="use --table or --row instead")
+    with JetStream.open(nats.options) as jetstream:
+        info = jetstream.stream_info(nats.options.stream)
+        last = info.last_sequence if info else 0
+        found = [jetstream.message(nats.options.stream, at) for at in range(max(1, last - count + 1), last + 1)]
+    return [row for message in found if message and (row := _row_of(message.payload)) is not None]
+
+
+def _row_of(payload: bytes) -> dict[str, Any] | None:
+    """The row in an event of either form, or in a payload that is a JSON row itself."""
+    try:
+        event = json.loads(payload) if payload[:1] == b"{" else msgspec.msgpack.decode(payload)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+    if not isinstance(event, dict):
+        return None
+    if "data" not in event:
+        return event
+    row = {**(event.get("old") or {}), **(event["data"] or {})}
+    return {**row, record.SCHEMA: event.get("schema"), record.TABLE: event.get("table")}
+
+
+def _spec(config: Config, pipeline: str) -> PipelineSpec:
+    endpoints = Stack.attach(config.project.data_dir)
+    specs = assemble(
+        config,
+        nats_url=(endpoints.nats_url if endpoints else None) or config.nats.url.get_secret_value(),
+        postgres_url=(endpoints.postgres_url if endpoints else None) or config.postgres.url.get_secret_value(),
+    )
+    found = next((spec for spec in specs if spec.name == pipeline), None)
+    if found is None:
+        raise UsageError(f"the pipeline {pipeline} is not enabled", remedy="set enabled = true")
+    return found
+
+
+def _postgres_url(config: Config, pipeline: str) -> str:
+    own = getattr(config.sources[config.pipelines[pipeline].source], "url", None)
+    if own is not None:
+        return str(own.get_secret_value())
+    endpoints = Stack.attach(config.project.data_dir)
+    if endpoints and endpoints.postgres_url:
+        return endpoints.postgres_url
+    if config.postgres.embedded:
+        raise ConnectError("the embedded PostgreSQL is not running", remedy="start it: headgate up, or headgate run")
+    return config.postgres.url.get_secret_value()

@@ -1,0 +1,104 @@
+"""The `files` source of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from headgate.model import ConfigError
+from headgate.model.plugin import API_VERSION
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Mode, Offset, Source
+from headgate.sources.files.index import Point
+from headgate.sources.files.options import FileLinesOptions
+from headgate.sources.files.parsing import Format, ParseMode, parquet_rows, parse_lines
+from headgate.sources.files.planner import remove_finished
+
+__all__ = ["FileRows", "FilesSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """What the files hold, and what becomes of a line that does not parse."""
+
+    format: Format
+    schema: str = ""  # Spark's DDL; of Parquet, and of CSV with a header, found in the files if there are any
+    header: bool = False  # CSV: the first line names the columns
+    mode: ParseMode = "PERMISSIVE"
+
+
+class FilesSource(Source):
+    """Lines as they are written, parsed by Spark; or the rows of Parquet files as they appear."""
+
+    api_version = API_VERSION
+
+    def __init__(self, name: str, rows: FileRows, options: dict[str, str], origin: str) -> None:
+        self.name = name
+        self._rows = rows
+        self._origin = origin
+        self._texts = options | {"skipHeader": str(rows.header).lower()}
+        self._options = FileLinesOptions.from_spark(self._texts)
+        self.format = "parquet" if rows.format == "parquet" else "filelines"
+        self._check()
+
+    def mode(self) -> Mode:
+        return DESTRUCTIVE_POLLING if self._options.delete_after_read else POLLING
+
+    def options(self) -> dict[str, str]:
+        if self._rows.format != "parquet":
+            return self._texts
+        clean = {"cleanSource": "delete"} if self._options.delete_after_read else {}
+        return {"maxFilesPerTrigger": str(self._options.max_files_per_trigger), **clean}
+
+    def load(self, stream: Any) -> Any:
+        if self._rows.format == "parquet":
+            reader = stream.format("parquet").options(**self.options()).schema(self._schema(stream))
+            return parquet_rows(reader.load(self._options.path))
+        frame = super().load(stream)
+        schema = "" if self._rows.format == "text" else self._schema(stream)
+        return parse_lines(frame, self._rows.format, schema, self._rows.mode)
+
+    def commit(self, end: Offset) -> None:
+        """Remove the files that this batch finished, if that is wanted. Spark does it for Parquet."""
+        if self._options.delete_after_read and self._rows.format != "parquet":
+            remove_finished(Point.from_offset(end).ranges)
+
+    def origin(self) -> str:
+        return self._origin
+
+    def lag_rows(self, end: Offset, latest: Offset) -> None:
+        """Nobody knows how many lines there are before they are read."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"path": self._options.path, "format": self._rows.format}
+
+    def _schema(self, stream: Any) -> str:
+        """What was given, or what the files that are there now look like."""
+        if self._rows.schema:
+            return self._rows.schema
+        session, path = stream._spark, self._options.path
+        try:
+            if self._rows.format == "parquet":
+                found = session.read.parquet(path)
+            else:
+                found = session.read.csv(path, header=True, inferSchema=True, escape='"')
+            return str(found._jdf.schema().toDDL())
+        except Exception as error:
+            if type(error).__name__ != "AnalysisException":  # pyspark stays out of this module
+                raise
+            raise self._refused("there are no files to find the schema in", "give the schema") from None
+
+    def _check(self) -> None:
+        rows = self._rows
+        if rows.format not in get_args(Format) or rows.mode not in get_args(ParseMode):
+            raise self._refused(
+                f"format {rows.format!r}, mode {rows.mode!r}",
+                f"formats: {', '.join(get_args(Format))}; modes: {', '.join(get_args(ParseMode))}",
+            )
+        has_own = rows.format in ("parquet", "text") or (rows.format == "csv" and rows.header)
+        if not rows.schema and not has_own:
+            raise self._refused(f"the format {rows.format} needs a schema", 'such as "id bigint, name string"')
+        if rows.header and rows.format != "csv":
+            raise self._refused("only CSV has a header", "remove header")
+
+    def _refused(self, message: str, remedy: str) -> ConfigError:
+        return ConfigError(message, where=f"sources.{self.name}", remedy=remedy)

@@ -1,0 +1,55 @@
+"""The `postgres-poll` source of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.model import ConfigError
+from headgate.model.plugin import API_VERSION
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Mode, Offset, Source
+from headgate.sources.postgres_poll.options import PollOptions
+from headgate.sources.postgres_poll.plans import Point
+from headgate.sources.postgres_poll.poller import Poller
+
+__all__ = ["PostgresPollSource"]
+
+
+class PostgresPollSource(Source):
+    """The rows of a table; delivered ones may be deleted or marked."""
+
+    api_version = API_VERSION
+    format = "pgpoll"
+
+    def __init__(self, name: str, options: dict[str, str], origin: str, destructive: bool | None = None) -> None:
+        self.name = name
+        self._texts = options
+        self._options = PollOptions.from_spark(options)
+        self._origin = origin
+        self._destructive = self._options.is_destructive if destructive is None else destructive
+        self._poller = Poller(self._options)
+        if self._options.is_destructive and not self._destructive:
+            what = "delete_after_read" if self._options.delete_after_read else "processed_column"
+            raise ConfigError(
+                f"destructive = false, but {what} takes rows away",
+                where=f"sources.{name}",
+                remedy=f"remove {what}, or set destructive = true",
+            )
+
+    def mode(self) -> Mode:
+        return DESTRUCTIVE_POLLING if self._destructive else POLLING
+
+    def options(self) -> dict[str, str]:
+        return self._texts
+
+    def commit(self, end: Offset) -> None:
+        """Only here, and when the reader goes on from `end`, are rows taken away."""
+        self._poller.commit(Point.from_offset(end))
+
+    def origin(self) -> str:
+        return self._origin
+
+    def lag_rows(self, end: Offset, latest: Offset) -> int:
+        return max(0, int(latest["row"]) - int(end["row"]))
+
+    def describe(self) -> dict[str, Any]:
+        return {"table": self._options.table, "rows_changed_before_commit_total": self._poller.rows_kept}

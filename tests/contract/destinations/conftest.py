@@ -1,0 +1,34 @@
+"""One backend after the other for every test of the suite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.destinations.kafka import close_idle_clients
+from headgate.embedded import Endpoints
+from tests.contract.destinations.backends import Backend, open_backend
+from tests.contract.destinations.cluster import MockCluster
+from tests.contract.destinations.promises import PROMISES
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[MockCluster]:
+    """A Kafka cluster shared by all tests: use topics of your own in it."""
+    with MockCluster() as running:
+        yield running
+        close_idle_clients()
+
+
+@pytest.fixture(params=PROMISES)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    kind: str = request.param
+    if kind == "iggy" and "HEADGATE_TEST_IGGY" not in os.environ:
+        pytest.skip("HEADGATE_TEST_IGGY names no server")
+    cluster = request.getfixturevalue("cluster") if kind.startswith("kafka") else None
+    endpoints: Endpoints | None = request.getfixturevalue("endpoints") if kind.startswith("nats") else None
+    with open_backend(kind, tmp_path, cluster, endpoints.nats_url if endpoints else None) as opened:
+        yield opened
