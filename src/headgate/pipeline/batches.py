@@ -109,6 +109,7 @@ class Batches:
         """Returning means: this batch is delivered, and the state says so."""
         if self._state.covers(batch_id):
             self._commit(batch_id)
+            self._ordeal.over()
             return
         began = time.perf_counter()
         result = self._sent(frame, batch_id)

@@ -53,6 +53,8 @@ def routing_columns(frame: DataFrame, routing: RoutingSettings, *, where: str) -
         for name in (record.SCHEMA, record.TABLE):
             _require(frame, name, f"{place}.by_table")
             columns[name] = f.col(name)
+    if record.OP in frame.columns:
+        columns[record.OP] = f.col(record.OP)
     if paths.columns:
         columns[ABSENT] = absent(frame, paths.columns)
     return columns

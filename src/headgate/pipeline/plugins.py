@@ -43,7 +43,7 @@ def plugin_source(plugin: str, options: Mapping[str, Any], context: PluginContex
     """A source made by its class method `create(options, context)`."""
     made = _create("sources", plugin, options, context)
     if not isinstance(made, Source):
-        raise _unfit("sources", plugin, f"it made a {type(made).__name__}, not a Source")
+        raise _unfit("sources", plugin, f"it made a {type(made).__name__}, not a Source", context)
     return made
 
 
@@ -51,17 +51,17 @@ def plugin_destination(plugin: str, options: Mapping[str, Any], context: PluginC
     """A destination made by its class method `create(options, context)`."""
     made = _create("destinations", plugin, options, context)
     if not isinstance(made, Destination):
-        raise _unfit("destinations", plugin, f"it made a {type(made).__name__}, not a Destination")
+        raise _unfit("destinations", plugin, f"it made a {type(made).__name__}, not a Destination", context)
     return made
 
 
 def _create(room: Room, plugin: str, options: Mapping[str, Any], context: PluginContext) -> object:
-    found = _find(room, plugin)
     where = f"{room}.{context.name}"
+    found = _find(room, plugin, where)
     try:
         loaded = found.load()
     except Exception as error:
-        raise _unfit(room, plugin, f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise _unfit(room, plugin, f"it cannot be imported: {type(error).__name__}: {error}", context) from error
     version = getattr(loaded, "api_version", None)
     if version != API_VERSION:
         raise IncompatiblePluginError(_mismatch(plugin, version), where=where)
@@ -70,20 +70,22 @@ def _create(room: Room, plugin: str, options: Mapping[str, Any], context: Plugin
     except HeadgateError as error:
         raise error.at(where) from None
     except Exception as error:
-        raise _unfit(room, plugin, f"{type(error).__name__}: {error}") from error
+        raise _unfit(room, plugin, f"{type(error).__name__}: {error}", context) from error
 
 
-def _find(room: Room, plugin: str) -> EntryPoint:
+def _find(room: Room, plugin: str, where: str) -> EntryPoint:
     group = f"headgate.{room}.v{API_VERSION}"
     same = {point.name: point for point in entry_points(group=group)}
     if plugin in same:
         return same[plugin]
     others = [each for each in entry_points(name=plugin) if re.fullmatch(rf"headgate\.{room}\.v\d+", each.group)]
     if others:
-        raise IncompatiblePluginError(_mismatch(plugin, int(others[0].group.rpartition("v")[2])))
+        raise IncompatiblePluginError(_mismatch(plugin, int(others[0].group.rpartition("v")[2])), where=where)
     known = ", ".join(sorted(same)) or "none"
     raise ConfigError(
-        f"no installed package has a plugin {plugin!r} for {room}", remedy=f"install it; installed are: {known}"
+        f"no installed package has a plugin {plugin!r} for {room}",
+        where=where,
+        remedy=f"install it; installed are: {known}",
     )
 
 
@@ -91,7 +93,9 @@ def _mismatch(plugin: str, version: object) -> str:
     return f"the plugin {plugin!r} is written for version {version} of the contract, this headgate has {API_VERSION}"
 
 
-def _unfit(room: Room, plugin: str, what: str) -> DependencyError:
+def _unfit(room: Room, plugin: str, what: str, context: PluginContext) -> DependencyError:
     return DependencyError(
-        f"the plugin {plugin!r} for {room} cannot be used: {what}", remedy="report it to the plugin's author"
+        f"the plugin {plugin!r} for {room} cannot be used: {what}",
+        where=f"{room}.{context.name}",
+        remedy="report it to the plugin's author",
     )

@@ -123,7 +123,6 @@ class Supervisor:
 
     def _run(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
-        self.spec.source.start()
         try:
             while not self._stop.is_set():
                 if self._pause.is_set():
@@ -162,6 +161,7 @@ class Supervisor:
         """One run of the query: None when it ended as it should, else what ended it."""
         self._query = query = PipelineQuery(self.spec, self._spark, self.reporter, self.routing, self.ordeal)
         try:
+            self.spec.source.start()  # idempotent; what it raises is told like any other error
             query.start()
             self._watch(query)
         except Exception as error:  # whatever Spark throws ends up in the status, never in a crash

@@ -251,7 +251,7 @@ def test_v10_a_breaker_closes_after_its_cool_down(make_spec: MakeSpec, run: Run,
 
         wait_until(lambda: circuit() in ("open", "half-open"))
         jetstream.purge_stream(f"{prefix}-c")
-        jetstream._call(f"STREAM.UPDATE.{prefix}-c", {**config, "storage": "memory", "max_msgs": -1})
+        jetstream.update_stream({**config, "storage": "memory", "max_msgs": -1})
         wait_until(lambda: circuit() == "closed")
         supervisor.stop()
         assert supervisor.join(60)

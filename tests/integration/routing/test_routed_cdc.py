@@ -128,6 +128,23 @@ def test_v2_v3_columns_tables_and_old_rows(start: Start, admin: Admin, name: str
     assert supervisor.report.routing["absent_total"] == 1
 
 
+def test_a_new_column_blocks_nobody(start: Start, admin: Admin, name: str) -> None:
+    """The event that describes the table has no row to route by; a truncate has none either, but is data."""
+    strict = {"on_missing_destination": "error"}
+    supervisor = start(routing={**BY_KIND, "admission": strict}, failure_threshold=2)
+    wait_for_slot(admin, name)
+    admin.execute("INSERT INTO events VALUES (1, 'a', 't', '{}', NULL)")
+    admin.execute("ALTER TABLE events ADD more int")
+    admin.execute("INSERT INTO events VALUES (2, 'a', 't', '{}', NULL, 5)")
+    assert supervisor.reporter.wait_for_rows(2, timeout_s=60)
+    assert supervisor.report.errors_total == 0
+    admin.execute("TRUNCATE events")
+    assert supervisor.reporter.wait_for(Status.DEGRADED, timeout_s=60)
+    error = supervisor.report.error
+    assert error is not None
+    assert "have no destination" in error["message"]
+
+
 def test_t12_an_untouched_large_value_routes_by_the_old_row_or_is_counted(
     start: Start, admin: Admin, name: str
 ) -> None:

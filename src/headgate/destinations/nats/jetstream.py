@@ -125,13 +125,16 @@ class JetStream:
             raise drift_error(info, found)
         changes = additions(info, options)
         if changes:
-            answer = self._call(f"STREAM.UPDATE.{info.name}", {**info.config, **changes})
-            info = StreamInfo.parse(answer)
+            info = self.update_stream({**info.config, **changes})
         return info
 
     def create_stream(self, config: Mapping[str, Any]) -> StreamInfo:
         """Create a stream from a server-side configuration, or return the one of that name as it is."""
         return self._create(config)
+
+    def update_stream(self, config: Mapping[str, Any]) -> StreamInfo:
+        """Change a stream to a server-side configuration."""
+        return StreamInfo.parse(self._call(f"STREAM.UPDATE.{check_stream_name(str(config['name']))}", config))
 
     def stream_info(self, name: str) -> StreamInfo | None:
         """The stream, or None if there is none of that name."""

@@ -93,18 +93,23 @@ class DeadLetters:
     def add(self, letters: Sequence[DeadLetter]) -> int:
         """Keep rows durably; those that are kept already are left as they are. Returns how many are new."""
         with self._open(create=True) as db:
-            rows, size = db.execute("SELECT count(*), coalesce(sum(length(payload)), 0) FROM dead_letters").fetchone()
-            more = sum(len(letter.payload or b"") for letter in letters)
-            if rows + len(letters) > self._max_rows or size + more > self._max_bytes:
-                raise CapacityError(
-                    f"{rows} dead letters of {size} bytes are kept, and {len(letters)} more do not fit",
-                    where=str(self.path),
-                    remedy="headgate dlq replay or headgate dlq purge, or raise dead_letters.max_rows and max_bytes",
-                )
             before = db.total_changes
             marks = ", ".join("?" * (_COLUMNS.count(",") + 1))
             db.executemany(f"INSERT OR IGNORE INTO dead_letters ({_COLUMNS}) VALUES ({marks})", map(_row, letters))  # noqa: S608
-            return db.total_changes - before
+            new = db.total_changes - before
+            if new:  # a batch that comes again always fits
+                self._check_room(db, new)
+            return new
+
+    def _check_room(self, db: sqlite3.Connection, new: int) -> None:
+        """Inside the transaction, which an error takes back."""
+        rows, size = db.execute("SELECT count(*), coalesce(sum(length(payload)), 0) FROM dead_letters").fetchone()
+        if rows > self._max_rows or size > self._max_bytes:
+            raise CapacityError(
+                f"{rows - new} dead letters are kept, and {new} more do not fit: {rows} rows of {size} bytes",
+                where=str(self.path),
+                remedy="headgate dlq replay or headgate dlq purge, or raise dead_letters.max_rows and max_bytes",
+            )
 
     def list(
         self, *, reason: str | None = None, topic: str | None = None, after: int = 0, limit: int = 100

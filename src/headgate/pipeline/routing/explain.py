@@ -12,6 +12,7 @@ from headgate.destinations.base import Destination as Target
 from headgate.model import HeadgateError, record
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Reason
+from headgate.pipeline.routing.router import key_bytes, key_number
 from headgate.pipeline.routing.rules import Keys
 from headgate.pipeline.routing.settings import KeyPaths, RoutingSettings
 from headgate.pipeline.routing.table import DestinationTable
@@ -139,15 +140,17 @@ def _partition(key: str | None, settings: RoutingSettings) -> str:
     if key is None:
         return "any (the key is NULL)"
     if settings.rules.encoding == "partition_id":
-        return f"{key} of {count}"
-    crc = f", partition {zlib.crc32(key.encode()) % count} of {count} in NATS" if count > 1 else ""
+        return "any (the key is no number)" if key_number(key) is None else f"{key_number(key)} of {count}"
+    data = key_bytes(key, settings.rules.encoding)
+    if data is None:
+        return "any (the key is no number)"
+    crc = f", partition {zlib.crc32(data) % count} of {count} in NATS" if count > 1 else ""
     return f"by key {key!r}{crc}"
 
 
 def _is_beyond(key: str | None, settings: RoutingSettings) -> bool:
-    if settings.rules.encoding != "partition_id" or key is None or not key.lstrip("-").isdigit():
-        return False
-    return not 0 <= int(key) < settings.defaults.partitions
+    number = key_number(key) if settings.rules.encoding == "partition_id" and key is not None else None
+    return number is not None and not 0 <= number < settings.defaults.partitions
 
 
 def _at(value: Any, path: list[str]) -> Any:
@@ -169,4 +172,6 @@ def _at(value: Any, path: list[str]) -> Any:
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return json.dumps(value, separators=(",", ":"), default=str)
+    if isinstance(value, (bool, int, float, Mapping, list)):
+        return json.dumps(value, separators=(",", ":"), default=str)
+    return str(value)  # of a table's row: numbers of any length, dates, UUIDs

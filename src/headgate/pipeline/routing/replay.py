@@ -68,13 +68,14 @@ def _refusal(wanted: Destination, admission: Admission) -> str:
 
 def _deliver(letters: list[DeadLetter], targets: Sequence[Target], settings: RoutingSettings) -> str:
     """Empty when all is well, else what is wrong."""
-    wanted, rows = letters[0].wanted, _rows(letters)
+    wanted = letters[0].wanted
     batch_id = -time.time_ns() // 1000  # of no query's batches, and of no other replay
     for target in targets:
         if letters[0].destination not in ("", target.name):
             continue
         try:
             partitions = target.ensure_topic(wanted.stream or None, wanted.topic, settings.defaults)
+            rows = _rows(letters, partitions)
             if isinstance(target, LocalDestination):
                 target.accept(pa.Table.from_batches([rows]))
                 continue
@@ -96,7 +97,8 @@ def _deliver(letters: list[DeadLetter], targets: Sequence[Target], settings: Rou
     return ""
 
 
-def _rows(letters: list[DeadLetter]) -> pa.RecordBatch:
+def _rows(letters: list[DeadLetter], partitions: int) -> pa.RecordBatch:
+    """A letter for a partition that there is goes there; one for another was put aside for that, and goes anywhere."""
     columns: dict[str, pa.Array] = {
         record.TOPIC: pa.array([letter.wanted.topic for letter in letters], pa.string()),
         record.MESSAGE_ID: pa.array([letter.message_id for letter in letters], pa.string()),
@@ -104,4 +106,7 @@ def _rows(letters: list[DeadLetter]) -> pa.RecordBatch:
     }
     if any(letter.partition_key is not None for letter in letters):
         columns[record.PARTITION_KEY] = pa.array([letter.partition_key for letter in letters], pa.binary())
+    explicit = [each.partition if each.partition in range(partitions) else None for each in letters]
+    if any(partition is not None for partition in explicit):
+        columns[record.PARTITION] = pa.array(explicit, pa.int64())
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -5,6 +5,7 @@ Values are turned into numbers by Arrow's hash tables, so 500 routes cost what 5
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,7 +27,9 @@ __all__ = [
     "KEY_TOPIC",
     "Routed",
     "Router",
+    "key_bytes",
     "key_columns",
+    "key_number",
     "lookup_column",
 ]
 
@@ -37,6 +40,7 @@ KEY = "_route_partition"
 
 _MOST_CHOICES = 50_000  # remembered between batches
 _U32 = struct.Struct("<I")
+_NUMBER = r"^-?[0-9]{1,18}$"
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -103,7 +107,7 @@ class Router:
         for name in self._names:
             column = _dictionary(batch.column(name))
             size = len(column.dictionary) + 1
-            numbers = pc.fill_null(column.indices, size - 1).to_numpy(zero_copy_only=False)
+            numbers = pc.fill_null(column.indices.cast(pa.int64()), size - 1).to_numpy(zero_copy_only=False)
             codes = _renumbered(codes * size + numbers)
         first = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
         first[codes[::-1]] = np.arange(batch.num_rows)[::-1]
@@ -163,17 +167,31 @@ class Router:
 
 def _partition_columns(values: pa.Array, encoding: str) -> dict[str, pa.Array]:
     """The partition key in its encoding. What is no number there counts as no key, as NULL does."""
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     if encoding == "bytes":
         return {record.PARTITION_KEY: pc.cast(values, pa.binary())}
     numbers = _numbers(values)
     if encoding == "partition_id":
         return {record.PARTITION: numbers}
-    keys = [None if number is None or number < 0 else _U32.pack(number & 0xFFFFFFFF) for number in numbers.to_pylist()]
-    return {record.PARTITION_KEY: pa.array(keys, pa.binary())}
+    return {record.PARTITION_KEY: pa.array([_as_u32(number) for number in numbers.to_pylist()], pa.binary())}
+
+
+def key_bytes(text: str, encoding: str) -> bytes | None:
+    """What `_partition_columns` makes of one value, for `bytes` and `key_u32`."""
+    return text.encode() if encoding == "bytes" else _as_u32(key_number(text))
+
+
+def key_number(text: str) -> int | None:
+    """The same for `partition_id`: the number that a value stands for."""
+    return int(text) if re.fullmatch(_NUMBER, text) else None
+
+
+def _as_u32(number: int | None) -> bytes | None:
+    return None if number is None or number < 0 else _U32.pack(number & 0xFFFFFFFF)
 
 
 def _numbers(values: pa.Array) -> pa.Array:
-    is_number = pc.fill_null(pc.match_substring_regex(values, r"^-?\d{1,18}$"), False)
+    is_number = pc.fill_null(pc.match_substring_regex(values, _NUMBER), False)
     return pc.cast(pc.if_else(is_number, values, pa.scalar(None, pa.string())), pa.int64())
 
 

@@ -45,6 +45,7 @@ class KeyPaths:
         named = {KEY_STREAM: self.stream, KEY_TOPIC: self.topic, KEY: self.partition_key}
         picks = [Pick(name, (path,)) for name, path in named.items() if path]
         picks += [Pick(name, (name,)) for name in (record.SCHEMA, record.TABLE) if self.tables]
+        picks.append(Pick(record.OP, (record.OP,)))
         return picks + [Pick(lookup_column(number), paths) for number, paths in enumerate(self.lookups)]
 
     @property

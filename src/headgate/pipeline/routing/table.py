@@ -37,6 +37,7 @@ class Entry:
     rows_total: int = 0
     failures_total: int = 0
     last_error: dict[str, str] | None = None
+    making: threading.Lock = field(default_factory=threading.Lock, repr=False)  # so that it is created once
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,9 @@ class DestinationTable:
 
     def admit(self, wanted: Iterable[Destination]) -> None:
         """Take up destinations as far as there is room, and create them. A server that is away raises."""
+        wanted = sorted(set(wanted))
         with self._lock:
-            for each in sorted(set(wanted)):
+            for each in wanted:
                 if each not in self._entries and len(self._entries) < self._admission.max_destinations:
                     self._entries[each] = {target.name: Entry(self._breaker()) for target in self._targets}
             listed = [each for each in wanted if each in self._entries]
@@ -123,6 +125,11 @@ class DestinationTable:
             raise away[0]
 
     def _ensure(self, target: Target, wanted: Destination) -> ConnectError | None:
+        entry = self._entries[wanted][target.name]
+        with entry.making:
+            return None if entry.partitions else self._create(target, wanted)
+
+    def _create(self, target: Target, wanted: Destination) -> ConnectError | None:
         began = time.perf_counter()
         try:
             partitions = target.ensure_topic(wanted.stream or None, wanted.topic, self._defaults)

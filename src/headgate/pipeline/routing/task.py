@@ -182,6 +182,9 @@ class _Task:
         return refused
 
     def _missing(self, rows: pa.RecordBatch, dead: list[pa.RecordBatch]) -> None:
+        rows = _without_descriptions(rows)
+        if not rows.num_rows:
+            return
         self.report.missing += rows.num_rows
         names = [name for name in key_columns(self._plan.rules) if name in rows.schema.names]
         examples = rows.select(names).slice(0, _SAMPLES).to_pylist()
@@ -305,6 +308,13 @@ class _Task:
         self.report.sent += [
             (name, stream, topic, rows) for topic, rows in sorted(topics.items()) if topic not in failed
         ]
+
+
+def _without_descriptions(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Without events that describe a table: they are no rows, and are in the bucket of schemas as well."""
+    if record.OP not in rows.schema.names:
+        return rows
+    return rows.filter(pc.fill_null(pc.not_equal(rows.column(record.OP), "schema"), True))
 
 
 def _is_final(error: HeadgateError) -> bool:
