@@ -21,8 +21,8 @@ settings.load_profile("headgate")
 # A shell that starts the tests in the background makes them ignore Ctrl-C, and all their children, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Settings of the person who runs the tests must not leak into them.
-for name in [name for name in os.environ if name.startswith("HEADGATE_")]:
+# Settings of the person who runs the tests must not leak into them, but for those that are meant for tests.
+for name in [name for name in os.environ if name.startswith("HEADGATE_") and not name.startswith("HEADGATE_TEST_")]:
     del os.environ[name]
 
 

@@ -31,9 +31,9 @@ def note(text: str) -> None:
     note_console.print(text, style="dim", markup=False, soft_wrap=True)
 
 
-def print_json(data: Any) -> None:
+def print_json(data: Any, *, sort_keys: bool = False) -> None:
     """Machine-readable output."""
-    typer.echo(json.dumps(data, indent=2, default=str))
+    typer.echo(json.dumps(data, indent=2, default=str, sort_keys=sort_keys))
 
 
 def print_error(error: HeadgateError) -> None:

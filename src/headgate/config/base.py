@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr, model_validator
 
-__all__ = ["Duration", "Name", "SecretText", "Section", "Size"]
+__all__ = ["Duration", "Name", "PluginOptions", "SecretText", "Section", "Size"]
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -38,6 +38,9 @@ Size = Annotated[int, _quantity(_UNITS_BYTES, '"64MB" or "1GiB"'), Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
 
 SecretText = Annotated[SecretStr, PlainSerializer(lambda secret: "********", return_type=str)]
+
+PluginOptions = Annotated[dict[str, Any], PlainSerializer(lambda options: dict.fromkeys(options, "********"))]
+"""Nobody knows which of them are secrets, so all are masked."""
 
 
 class Section(BaseModel):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.base import Duration, PluginOptions, SecretText, Section, Size
 from headgate.config.webhook import WebhookSignatureSection
 
 __all__ = [
@@ -73,7 +73,7 @@ class PluginDestinationSection(Section):
 
     type: Literal["plugin"]
     plugin: str = Field(min_length=1, description="Name of the entry point.")
-    options: dict[str, Any] = Field(default_factory=dict, repr=False, description="Whatever the plugin takes.")
+    options: PluginOptions = Field(default_factory=dict, repr=False, description="Whatever the plugin takes.")
 
 
 class WebhookDestinationSection(Section):

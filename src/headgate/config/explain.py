@@ -180,8 +180,9 @@ def dangling_references(config: Config, lines: dict[KeyPath, int]) -> Iterator[P
 def _needs_topic(name: str, pipeline: PipelineSection, lines: dict[KeyPath, int]) -> Iterator[Problem]:
     """Rows of a CDC source know their topic and payload; others must be told."""
     path = ("pipelines", name)
-    if pipeline.topic is None:
-        yield Problem(dotted((*path, "topic")), line_of(path, lines), "this key is required", 'add: topic = "..."')
+    if pipeline.topic is None and not pipeline.routed:
+        remedy = 'add: topic = "...", or routing if each row says where it goes'
+        yield Problem(dotted((*path, "topic")), line_of(path, lines), "this key is required", remedy)
     if pipeline.format == "envelope":
         remedy = 'use "json" or "raw", or a source of type postgres-cdc'
         yield Problem(

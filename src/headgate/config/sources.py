@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, Name, SecretText, Section, Size
+from headgate.config.base import Duration, Name, PluginOptions, SecretText, Section, Size
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 
 __all__ = [
@@ -67,7 +67,7 @@ class PluginSourceSection(Section):
 
     type: Literal["plugin"]
     plugin: str = Field(min_length=1, description="Name of the entry point.")
-    options: dict[str, Any] = Field(default_factory=dict, repr=False, description="Whatever the plugin takes.")
+    options: PluginOptions = Field(default_factory=dict, repr=False, description="Whatever the plugin takes.")
 
 
 class WebhookSourceSection(Section):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from headgate.control.endpoints import Endpoint
 from headgate.control.pipeline_routes import NO_PIPELINE, Control, answering
 from headgate.control.pipelines import NotFoundError
-from headgate.control.requests import bad_request, json_body, number, numbers
+from headgate.control.requests import bad_request, json_body, number, numbers, text
 from headgate.model.destination import Destination
 
 __all__ = ["dead_letter_endpoints"]
@@ -58,7 +58,7 @@ class _Handlers:
             self._control().replay,
             request.path_params["key"],
             numbers=numbers(body),
-            reason=body.get("reason"),
+            reason=text(body, "reason"),
             to=_target(body.get("to")),
         )
         return await to_thread.run_sync(replaying)
@@ -66,7 +66,7 @@ class _Handlers:
     async def purge(self, request: Request) -> Any:
         store = self._control().dead_letters(request.path_params["key"])
         body = await json_body(request)
-        return {"purged": await to_thread.run_sync(partial(store.purge, numbers(body), body.get("reason")))}
+        return {"purged": await to_thread.run_sync(partial(store.purge, numbers(body), text(body, "reason")))}
 
 
 def _target(to: Any) -> Destination | None:

@@ -1,4 +1,4 @@
-"""The HTTP control plane: health, readiness, status, metrics, and the order to stop."""
+"""The HTTP control plane: the server, and who may ask it."""
 
 from __future__ import annotations
 
@@ -6,104 +6,29 @@ import hmac
 import socket
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import uvicorn
-from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from headgate.control import metrics
-from headgate.control.dead_letter_routes import dead_letter_endpoints
-from headgate.control.endpoints import Endpoint, openapi, routes
-from headgate.control.pipeline_routes import pipeline_endpoints
-from headgate.control.pipelines import PipelineControl
+from headgate.control.endpoints import routes
 from headgate.control.problems import problem
-from headgate.control.snapshots import SnapshotMaker, snapshot_endpoints
-from headgate.model import HeadgateError, OccupiedError
-from headgate.pipeline.report import Report
+from headgate.control.service_routes import Controlled, control_endpoints
+from headgate.model import OccupiedError
 
-__all__ = ["ControlServer", "Controlled", "application"]
-
-
-class Controlled(SnapshotMaker, Protocol):
-    """What the HTTP interface needs of the service."""
-
-    def reports(self) -> list[Report]: ...
-
-    def status(self) -> dict[str, Any]: ...
-
-    def control(self) -> PipelineControl: ...
-
-    def stream_info(self, stream: str) -> dict[str, Any] | None: ...
-
-    def request_stop(self) -> None: ...
+__all__ = ["ControlServer", "application"]
 
 
 def application(service: Controlled, token: str | None) -> Starlette:
     """The routes, behind the token when one is set."""
-
-    async def health(_: Request) -> Response:
-        """The process is alive."""
-        return JSONResponse({"status": "ok"})
-
-    async def ready(_: Request) -> Response:
-        """Every pipeline runs; a load balancer or an orchestrator asks this."""
-        states = {report.pipeline: report.status.value for report in service.reports()}
-        good = bool(states) and all(state == "running" for state in states.values())
-        return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse(service.status())
-
-    async def metrics_page(_: Request) -> Response:
-        return Response(metrics.render(service.reports(), service.snapshots()), media_type=metrics.CONTENT_TYPE)
-
-    async def stream_info(request: Request) -> Response:
-        """A JetStream stream that a destination writes to."""
-        name = request.query_params.get("stream", "")
-        try:
-            info = await to_thread.run_sync(service.stream_info, name)
-        except HeadgateError as error:
-            return problem(502, str(error), error.remedy)
-        if info is None:
-            return problem(404, f"no destination writes to a stream {name!r}", "add ?stream=NAME of a nats destination")
-        return JSONResponse(info)
-
-    async def shutdown(_: Request) -> Response:
-        service.request_stop()
-        return JSONResponse({"status": "stopping"}, status_code=202)
-
-    async def description(_: Request) -> Response:
-        return JSONResponse(openapi(endpoints))
-
-    endpoints = [
-        Endpoint("GET", "/health", health, "Whether the process is alive; needs no token.", "service"),
-        Endpoint(
-            "GET", "/ready", ready, "Whether every pipeline runs.", "service", problems={503: "Not every one does."}
-        ),
-        Endpoint("GET", "/status", status, "Everything about every pipeline.", "service"),
-        Endpoint("GET", "/metrics", metrics_page, "Metrics for Prometheus.", "service", media_type="text/plain"),
-        Endpoint("GET", "/openapi.json", description, "This description.", "service"),
-        Endpoint(
-            "GET",
-            "/streams/info",
-            stream_info,
-            "A JetStream stream that a destination writes to.",
-            "service",
-            query={"stream": "Its name."},
-            problems={404: "No destination writes to it.", 502: "NATS cannot be reached."},
-        ),
-        *pipeline_endpoints(service.control),
-        *dead_letter_endpoints(service.control),
-        *snapshot_endpoints(service),
-        Endpoint("POST", "/shutdown", shutdown, "Stop everything, cleanly.", "service", status=202),
-    ]
-    return Starlette(routes=routes(endpoints), middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))])
+    return Starlette(
+        routes=routes(control_endpoints(lambda: service)),
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))],
+    )
 
 
 def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
@@ -158,7 +83,8 @@ class ControlServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named, because asyncio turns Nagle's delay off only for sockets that say they are TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

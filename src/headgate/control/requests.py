@@ -9,9 +9,10 @@ from starlette.requests import Request
 
 from headgate.model import HeadgateError, UsageError
 
-__all__ = ["bad_request", "json_body", "number", "numbers"]
+__all__ = ["bad_request", "json_body", "number", "numbers", "text"]
 
 _MOST_BYTES = 4 << 20
+_MOST_DEPTH = 100
 
 
 async def json_body(request: Request) -> dict[str, Any]:
@@ -24,12 +25,37 @@ async def json_body(request: Request) -> dict[str, Any]:
     if not raw:
         return {}
     try:
-        fields = json.loads(raw)
+        fields = json.loads(raw, parse_constant=_no_number)
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()  # a part of it may come back in the answer
     except (ValueError, RecursionError):
         raise bad_request("the body is not JSON") from None
     if not isinstance(fields, dict):
         raise bad_request("the body is not an object")
+    if _depth(fields) > _MOST_DEPTH:
+        raise bad_request(f"the body is nested more than {_MOST_DEPTH} deep")
     return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _depth(value: Any) -> int:
+    """How deep it is nested; without recursion, which is what the limit is for."""
+    depth, level = 0, [value]
+    while level:
+        inner = [each for each in level if isinstance(each, (dict, list))]
+        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
+        depth += 1
+    return depth
+
+
+def text(body: dict[str, Any], name: str) -> str | None:
+    """A text in a body, or nothing."""
+    found = body.get(name)
+    if found is not None and not isinstance(found, str):
+        raise bad_request(f"{name} is a text")
+    return found
 
 
 def numbers(body: dict[str, Any]) -> list[int]:

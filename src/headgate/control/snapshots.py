@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from headgate.control.endpoints import Endpoint
 from headgate.control.problems import problem
+from headgate.control.requests import json_body
 from headgate.model import ConfigError, HeadgateError
 
 __all__ = ["SnapshotMaker", "snapshot_endpoints"]
@@ -27,24 +28,24 @@ class SnapshotMaker(Protocol):
     def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None: ...
 
 
-def snapshot_endpoints(service: SnapshotMaker) -> list[Endpoint]:
+def snapshot_endpoints(service: Callable[[], SnapshotMaker]) -> list[Endpoint]:
     """Everything under /snapshots."""
 
     async def list_all(_: Request) -> Response:
-        return JSONResponse({"snapshots": service.snapshots()})
+        return JSONResponse({"snapshots": service().snapshots()})
 
     async def ask(request: Request) -> Response:
         """A body such as `{"table": "shop.users"}`; `method` and `chunk_rows` may stand beside it."""
         try:
-            body = json.loads(await request.body())
+            body = await json_body(request)
             options = {name: value for name, value in body.items() if name != "table"}
             table = body["table"]
-        except (ValueError, KeyError, AttributeError):
+        except (HeadgateError, KeyError):
             return problem(400, "the body names no table", 'send JSON: {"table": "users"}')
         if not isinstance(table, str) or not options.keys() <= {"method", "chunk_rows"}:
             return problem(400, "an unknown option", "options: table, method, chunk_rows")
         try:
-            answer = await to_thread.run_sync(partial(service.request_snapshot, table, **options))
+            answer = await to_thread.run_sync(partial(service().request_snapshot, table, **options))
         except HeadgateError as error:
             return problem(404 if isinstance(error, ConfigError) else 400, error.message, error.remedy)
         return JSONResponse(answer, status_code=202)
@@ -52,9 +53,9 @@ def snapshot_endpoints(service: SnapshotMaker) -> list[Endpoint]:
     async def one(request: Request) -> Response:
         wanted = request.path_params["id"]
         if request.method == "DELETE":
-            found = await to_thread.run_sync(service.cancel_snapshot, wanted)
+            found = await to_thread.run_sync(service().cancel_snapshot, wanted)
         else:
-            found = next((each for each in service.snapshots() if _is(each, wanted)), None)
+            found = next((each for each in service().snapshots() if _is(each, wanted)), None)
         if found is None:
             return problem(404, f"there is no snapshot {wanted}", "list them: GET /snapshots")
         return JSONResponse(found)

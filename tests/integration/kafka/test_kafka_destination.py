@@ -178,10 +178,13 @@ def test_a_small_queue_only_slows_down(cluster: MockCluster, options: KafkaOptio
 def test_what_waits_in_a_lane_left_with_an_error_is_dropped(
     cluster: MockCluster, options: KafkaOptions, topic: str
 ) -> None:
-    waiting = KafkaDestination("k", replace(options, linger_s=60))
-    with pytest.raises(KeyboardInterrupt), waiting.open() as sender:
-        sender.send(rows(topic, 0, 5))
-        raise KeyboardInterrupt
+    def leave() -> None:
+        with KafkaDestination("k", replace(options, linger_s=4)).open() as sender:
+            sender.send(rows(topic, 0, 5))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
     send(KafkaDestination("k", options), rows(topic, 5, 1))
     assert numbers(cluster, topic) == [5]
 

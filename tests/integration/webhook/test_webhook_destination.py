@@ -153,6 +153,9 @@ def test_not_http() -> None:
         def shout() -> None:
             connection, _ = listener.accept()
             with connection:
+                heard = b""
+                while not heard.endswith(b"\r\n\r\n1"):
+                    heard += connection.recv(65536)
                 connection.sendall(b"220 mail.example ESMTP\r\n\r\n")
 
         thread = threading.Thread(target=shout)

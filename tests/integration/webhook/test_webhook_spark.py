@@ -13,13 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.config import Config
 from headgate.destinations.memory import MemoryDestination
+from headgate.destinations.webhook import WebhookDestination, WebhookOptions
 from headgate.model import StateError
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
+from headgate.sources.random.generator import KINDS
+from headgate.sources.random.source import RandomSource
 from headgate.sources.webhook.datasource import WebhookStreamReader
 from headgate.sources.webhook.options import ReaderOptions, ServerOptions
 from headgate.sources.webhook.source import WebhookSource
+from tests.integration.webhook.receiver import receiving
 from tests.integration.webhook.server import serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -115,6 +119,29 @@ def test_a_spool_is_read_alone_and_parsed(tmp_path: Path, spark: SparkSession, c
         assert arrived == [("a", 1.5), ("b", None), (None, None), ("last", None)]
         client.post(server.url, json={"type": "more"})
         assert read() == [('{"type":"more"}', "more", None)]
+
+
+def test_a_pipeline_sends_webhooks(tmp_path: Path, spark: SparkSession) -> None:
+    """From the executors; and a receiver that is in trouble for a while costs nothing but time."""
+    with receiving() as receiver:
+        receiver.script["*"] = [500, "close"]
+        spec = PipelineSpec(
+            name="out",
+            source=RandomSource("orders", {"rowsPerSecond": "0", "numRows": "40"}, "o"),
+            destinations=(WebhookDestination("hook", WebhookOptions(url=receiver.url + "/{topic}")),),
+            topic="{kind}",
+            state_path=tmp_path / "state.json",
+            checkpoint=(tmp_path / "checkpoint").as_uri(),
+            until_caught_up=True,
+        )
+        supervisor = Supervisor(spec, spark)
+        supervisor.start()
+        assert supervisor.join(90)
+    assert supervisor.report.rows_total == 40
+    by_id = {got.headers["webhook-id"]: json.loads(got.body)["id"] for got in receiver.got}
+    assert sorted(by_id.values()) == list(range(40))
+    assert len(receiver.got) == 42
+    assert {got.path for got in receiver.got} == {f"/{kind}" for kind in KINDS}
 
 
 def test_a_checkpoint_ahead_of_the_spool_is_refused(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_names_that_kafka_does_not_have(topic: str) -> None:
         {"topic": "{stream}"},
         {"delivery_timeout_s": 0},
         {"connect_timeout_s": -1},
+        {"linger_s": 30},
         {"max_message_bytes": 1},
         {"queue_bytes": 1},
         {"tls_cert": "cert.pem"},

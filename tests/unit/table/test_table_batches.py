@@ -150,9 +150,13 @@ def test_completing_goes_on_where_it_failed(table: TableDestination, tmp_path: P
 
 
 def test_a_lane_left_with_an_error_leaves_no_file(table: TableDestination) -> None:
-    with pytest.raises(KeyboardInterrupt), table.open(Lane(batch_id=0)) as sender:
-        sender.send(rows(0, 5))
-        raise KeyboardInterrupt
+    def leave() -> None:
+        with table.open(Lane(batch_id=0)) as sender:
+            sender.send(rows(0, 5))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
     assert list(Path(table.path).glob("**/*.parquet")) == []
 
 

@@ -56,6 +56,7 @@ class KafkaOptions:
         _require(bool(self.servers.strip()), "servers", "name at least one broker, such as 127.0.0.1:9092")
         _require("{topic}" in self.topic, "topic", "the template must contain {topic}")
         _require(self.delivery_timeout_s > 0, "delivery_timeout_s", "must be positive")
+        _require(0 <= self.linger_s < self.delivery_timeout_s, "linger_s", "shorter than delivery_timeout_s")
         _require(self.connect_timeout_s > 0, "connect_timeout_s", "must be positive")
         _require(1000 <= self.max_message_bytes <= 1_000_000_000, "max_message_bytes", "from 1000 to 1000000000")
         _require(self.queue_bytes >= 1024, "queue_bytes", "at least 1024")
@@ -108,7 +109,7 @@ class KafkaOptions:
             "acks": "all",
             "compression.type": self.compression,
             "delivery.report.only.error": True,
-            "enable.gapless.guarantee": gapless,
+            **({"enable.gapless.guarantee": True} if gapless else {}),
             "enable.idempotence": True,
             "linger.ms": self.linger_s * 1000,
             "message.max.bytes": self.max_message_bytes,

@@ -139,6 +139,8 @@ class _SharedSender(Sender):
         self._published: list[pa.Array] = []  # subjects, in the order of the receipt's rows
 
     def send(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
         self._rows += batch.num_rows
         self._payload_bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
         self._publish(*split_large(self._subjects.put(batch), self._publisher.max_payload))

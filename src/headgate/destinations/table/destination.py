@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -24,6 +24,8 @@ TABLE_SCHEMA = pa.schema([*FILE_SCHEMA, ("stream", pa.string()), ("topic", pa.st
 @dataclass(frozen=True, slots=True)
 class TableDestination(Destination):
     """Rows are safe once their files are staged, and visible once their batch is complete."""
+
+    by_batch: ClassVar[bool] = True
 
     name: str
     path: str = field(repr=False)  # a URL may hold credentials

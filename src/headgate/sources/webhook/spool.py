@@ -120,12 +120,10 @@ class Spool:
         self._forget_keys(time.time_ns() // 1000)
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
 
     @property
     def _current(self) -> int:
@@ -224,8 +222,8 @@ class Spool:
         last = found[-1] if found else -1
         sealed = sorted(int(path.stem) for path in self.directory.glob("*.keys"))
         for first in sorted({*sealed, *found[:-1]} - {last}):
-            path = keys_path(self.directory, first)
-            entries = list(read_keys(path)) if first in sealed else scan_segment(self.directory, first).keys
+            own = keys_path(self.directory, first)
+            entries = list(read_keys(own)) if first in sealed else scan_segment(self.directory, first).keys
             for key, seen in entries:
                 self._keys.add(key, seen)
             if first in sealed:
