@@ -134,6 +134,7 @@ def test_v5_fifty_event_types_through_one_slot(project: Project, stack: Endpoint
     assert [row["rule"] for row in explained(project, "--table", "public.events", "--limit", "1")] == [
         f"route event_type = {kinds[0]}"
     ]
+    assert [row["rule"] for row in explained(project, "--last", "1")] == ["route event_type = nobody.knows"]
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     admin.close()

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from headgate.config import Config
-from headgate.destinations.nats import JetStream, NatsDestination
+from headgate.destinations.nats import JetStream, NatsDestination, StoredMessage
 from headgate.embedded import Stack
 from headgate.model import ConnectError, UsageError, record
 from headgate.model.destination import Destination as Wanted
@@ -60,16 +60,32 @@ def table_rows(config: Config, pipeline: str, table: str, limit: int) -> list[di
 
 
 def last_events(config: Config, pipeline: str, count: int) -> list[dict[str, Any]]:
-    """The rows of the last events in the stream of the pipeline's NATS destination."""
-    destinations = _spec(config, pipeline).destinations
-    nats = next((each for each in destinations if isinstance(each, NatsDestination)), None)
+    """The rows of the last events in the streams that the pipeline's NATS destination writes to."""
+    spec = _spec(config, pipeline)
+    nats = next((each for each in spec.destinations if isinstance(each, NatsDestination)), None)
     if nats is None:
         raise UsageError(f"{pipeline} has no NATS destination to read from", remedy="use --table or --row instead")
+    found: list[StoredMessage] = []
     with JetStream.open(nats.options) as jetstream:
-        info = jetstream.stream_info(nats.options.stream)
-        last = info.last_sequence if info else 0
-        found = [jetstream.message(nats.options.stream, at) for at in range(max(1, last - count + 1), last + 1)]
-    return [row for message in found if message and (row := _row_of(message.payload)) is not None]
+        for stream in _streams(spec, nats):
+            info = jetstream.stream_info(stream)
+            last = info.last_sequence if info else 0
+            messages = (jetstream.message(stream, at) for at in range(max(1, last - count + 1), last + 1))
+            found += [message for message in messages if message]
+    found.sort(key=lambda message: message.time)
+    return [row for message in found[-count:] if (row := _row_of(message.payload)) is not None]
+
+
+def _streams(spec: PipelineSpec, nats: NatsDestination) -> list[str]:
+    """The destination's own stream, and those that the routes name."""
+    names = {nats.options.stream}
+    if spec.routing:
+        rules = spec.routing.rules
+        targets = [*rules.by_table.values(), *spec.routing.literal]
+        targets += [each for lookup in rules.lookups for several in lookup.mapping.values() for each in several]
+        names |= {nats.stream_name(target.stream) for target in targets if target.stream}
+        names |= {nats.stream_name(rules.default_stream)} if rules.default_stream else set()
+    return sorted(names)
 
 
 def _row_of(payload: bytes) -> dict[str, Any] | None:

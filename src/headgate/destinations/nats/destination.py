@@ -112,8 +112,12 @@ class NatsDestination(Destination):
         if self._is_own(lane.stream):
             return self.options
         assert lane.stream is not None
-        # A stream's name has no dots.
-        return replace(self.options, stream=lane.stream.replace(".", "_"), subjects=(f"{lane.stream}.>",))
+        return replace(self.options, stream=self.stream_name(lane.stream), subjects=(f"{lane.stream}.>",))
+
+    @staticmethod
+    def stream_name(stream: str) -> str:
+        """What JetStream calls a stream that a row names: its names have no dots."""
+        return stream.replace(".", "_")
 
 
 class _SharedSender(Sender):

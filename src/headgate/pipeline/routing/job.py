@@ -14,7 +14,9 @@ from pyspark.sql import DataFrame
 from headgate.destinations.base import SendResult
 from headgate.model import HeadgateError, record
 from headgate.pipeline.dispatch import task_number
-from headgate.pipeline.routing.task import DEAD_SCHEMA, Plan, TaskReport, error_of, run_task
+from headgate.pipeline.routing.plan import Plan, TaskReport, error_of
+from headgate.pipeline.routing.refusals import DEAD_SCHEMA
+from headgate.pipeline.routing.task import run_task
 from headgate.sources.base import MakeRows
 
 __all__ = ["Outcome", "run_job"]

@@ -15,8 +15,8 @@ from headgate.model import HeadgateError, record
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
+from headgate.pipeline.routing.plan import error_of
 from headgate.pipeline.routing.settings import RoutingSettings
-from headgate.pipeline.routing.task import error_of
 
 __all__ = ["ReplayResult", "replay"]
 

@@ -25,9 +25,9 @@ from headgate.model.destination import Destination
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 from headgate.pipeline.routing.job import Outcome, run_job
+from headgate.pipeline.routing.plan import Group, Plan
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.pipeline.routing.table import DestinationTable
-from headgate.pipeline.routing.task import Group, Plan
 from headgate.sources.base import MakeRows
 
 __all__ = ["Routing", "RoutingCounts"]
@@ -51,9 +51,10 @@ class RoutingCounts:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one batch has come over its attempts."""
+    """How far one batch has come over its attempts, as long as the routes stay the same."""
 
     batch_id: int
+    epoch: int = 0
     done: set[tuple[int, Group]] = field(default_factory=set)
     results: list[SendResult] = field(default_factory=list)
 
@@ -102,8 +103,9 @@ class Routing:
 
     def deliver(self, frame: DataFrame, rows: MakeRows | None, batch_id: int, origin: str) -> BatchResult:
         """One attempt at a batch, or several if it brings new destinations. Raises if anything is not delivered."""
-        if self._progress.batch_id != batch_id:
-            self._progress = _Progress(batch_id)
+        with self._lock:
+            if (self._progress.batch_id, self._progress.epoch) != (batch_id, self._epoch):
+                self._progress = _Progress(batch_id, self._epoch)
         outcome = self._attempt(frame, rows, batch_id)
         self._book(outcome)
         self._check(outcome)
@@ -150,7 +152,8 @@ class Routing:
             self.table.succeeded(name, Destination(stream, topic), rows)
         told: set[Group] = set()
         for name, stream, topic, error in outcome.failed:
-            if (name, stream, topic) not in told:
+            # A destination that could not be created has been told already.
+            if (name, stream, topic) not in told and self.table.is_created(name, Destination(stream, topic)):
                 told.add((name, stream, topic))
                 self.table.failed(name, Destination(stream, topic), error)
         progress.results += outcome.results
@@ -160,6 +163,7 @@ class Routing:
         if not outcome.failed:
             return
         name, stream, topic, error = outcome.failed[0]
+        error = self.table.creation_error(name, Destination(stream, topic)) or error
         groups = {(each[0], each[1], each[2]) for each in outcome.failed}
         more = f" (and {len(groups) - 1} more destinations)" if len(groups) > 1 else ""
         cls = type(error) if error.retry.value == "backoff" else DeliveryError

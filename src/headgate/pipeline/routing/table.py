@@ -5,6 +5,7 @@ Lives on the driver and outlives a run of the query. What executors need of it t
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -187,6 +188,18 @@ class DestinationTable:
             if was is not BreakerState.OPEN and entry.breaker.state is BreakerState.OPEN:
                 fields = {"destination": f"{name}:{wanted}", "error": error.as_dict(), "seconds": self._cool_down_s}
                 _log.warning("circuit opened", extra=fields)
+
+    def is_created(self, name: str, wanted: Destination) -> bool:
+        with self._lock:
+            return self._entries[wanted][name].partitions > 0
+
+    def creation_error(self, name: str, wanted: Destination) -> HeadgateError | None:
+        """Why a destination could not be created; None if it was."""
+        with self._lock:
+            entry = self._entries[wanted][name]
+            if entry.partitions or entry.last_error is None:
+                return None
+            return HeadgateError.from_text(f"headgate-error: {json.dumps(entry.last_error)}")
 
     def refusal(self, wanted: Destination) -> Reason | None:
         """What a row that wants this destination would be told now."""

@@ -1,0 +1,196 @@
+"""Sends admitted rows: those of a stream one after the other, streams side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.destinations.base import Destination as Target
+from headgate.destinations.base import Lane, SendResult
+from headgate.model import ConfigError, DataError, DeliveryError, HeadgateError, OccupiedError, StateError, record
+from headgate.model.destination import Destination
+from headgate.model.failpoints import failpoint
+from headgate.pipeline.routing.admission import Reason
+from headgate.pipeline.routing.plan import Group, Plan, TaskReport, error_of
+from headgate.pipeline.routing.refusals import Refusals
+from headgate.pipeline.routing.router import Indices
+
+__all__ = ["Lanes", "Rows"]
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_NOT_CREATED = DeliveryError("the destination could not be created", remedy="see its last error in the status")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows and their destinations: `wanted[index[row]]`."""
+
+    batch: pa.RecordBatch
+    wanted: tuple[Destination, ...]
+    index: Indices
+
+    def where(self, keep: Bools) -> Rows:
+        return self if keep.all() else Rows(self.batch.filter(pa.array(keep)), self.wanted, self.index[keep])
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What one sender is given."""
+
+    target: Target
+    stream: str
+    batches: list[pa.RecordBatch]
+
+
+class Lanes:
+    """The sending side of one task."""
+
+    def __init__(self, plan: Plan, report: TaskReport) -> None:
+        self._plan = plan
+        self._report = report
+        # What follows a row that failed must not overtake it: the next attempt sends them in order.
+        self._failed: set[Group] = set()
+
+    def send(self, parts: Sequence[Rows], refusals: Refusals) -> None:
+        """Send the rows of a round. All refusals come before the first row."""
+        loads = [load for target in self._plan.targets for load in self._loads(target, parts, refusals)]
+        threads = min(len(loads), self._plan.admission.max_concurrent)
+        if threads > 1:
+            with ThreadPoolExecutor(threads, thread_name_prefix="lane") as pool:
+                results = list(pool.map(self._send, loads))
+            for load, result in zip(loads, results, strict=True):
+                self._book(load, result)
+            return
+        for load in loads:
+            rest = self._without_failed(load)
+            if rest.batches:
+                self._book(rest, self._send(rest))
+
+    def _loads(self, target: Target, parts: Sequence[Rows], refusals: Refusals) -> list[_Load]:
+        in_order = [
+            each
+            for rows in parts
+            for each in _by_stream(self._allowed(target, rows, refusals), runs=self._plan.keeps_order)
+        ]
+        if self._plan.keeps_order:
+            return [_Load(target, stream, [batch]) for stream, batch in in_order]
+        lanes: dict[str, list[pa.RecordBatch]] = {}
+        for stream, batch in in_order:
+            lanes.setdefault(stream, []).append(batch)
+        return [_Load(target, stream, batches) for stream, batches in lanes.items()]
+
+    def _allowed(self, target: Target, rows: Rows, refusals: Refusals) -> Rows:
+        """Rows for one configured destination: not those it has, nor those it must be left alone with."""
+        keep = np.ones(len(rows.index), dtype=np.bool_)
+        for number, wanted in enumerate(rows.wanted):
+            of_it = rows.index == number
+            if of_it.any():
+                keep[of_it] = False
+                keep |= self._allowed_of(target, wanted, rows.batch, of_it, refusals)
+        return rows.where(keep)
+
+    def _allowed_of(
+        self,
+        target: Target,
+        wanted: Destination,
+        batch: pa.RecordBatch,
+        of_it: Bools,
+        refusals: Refusals,
+    ) -> Bools:
+        """Which of the rows for one destination may be sent there."""
+        known = self._plan.known
+        group = (target.name, wanted.stream, wanted.topic)
+        nothing = np.zeros(len(of_it), dtype=np.bool_)
+        if (self._report.task, group) in self._plan.done or group in self._failed:
+            return nothing
+        if (target.name, wanted) in known.open:
+            refusals.refuse(batch.filter(pa.array(of_it)), wanted, Reason.CIRCUIT_OPEN, target.name)
+            return nothing
+        partitions = known.partitions[wanted].get(target.name)
+        if not partitions:
+            self._fail(group, _NOT_CREATED)
+            return nothing
+        if record.PARTITION not in batch.schema.names:
+            return of_it
+        ids = batch.column(record.PARTITION)
+        inside = pc.fill_null(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, partitions)), True)
+        beyond: Bools = of_it & ~inside.to_numpy(zero_copy_only=False)
+        refusals.refuse(batch.filter(pa.array(beyond)), wanted, Reason.PARTITION_OUT_OF_RANGE, target.name)
+        return of_it & ~beyond
+
+    def _without_failed(self, load: _Load) -> _Load:
+        failed = [topic for name, stream, topic in self._failed if (name, stream) == (load.target.name, load.stream)]
+        if not failed:
+            return load
+        names = pa.array(failed)
+        rest = [batch.filter(pc.invert(pc.is_in(batch.column(record.TOPIC), names))) for batch in load.batches]
+        return _Load(load.target, load.stream, [batch for batch in rest if batch.num_rows])
+
+    def _send(self, load: _Load) -> SendResult | HeadgateError:
+        partitions = {
+            wanted.topic: counts.get(load.target.name, 1)
+            for wanted, counts in self._plan.known.partitions.items()
+            if wanted.stream == load.stream
+        }
+        epoch = self._plan.rules.epoch
+        lane = Lane(load.stream or None, self._plan.batch_id, self._report.task, epoch, partitions)
+        try:
+            with load.target.open(lane) as sender:
+                for batch in load.batches:
+                    sender.send(batch)
+                failpoint("sender.sending")
+                return sender.finish()
+        except HeadgateError as error:
+            return error.at(f"destinations.{load.target.name}")
+
+    def _book(self, load: _Load, result: SendResult | HeadgateError) -> None:
+        name, stream = load.target.name, load.stream
+        topics: Counter[str] = Counter()
+        for batch in load.batches:
+            for count in batch.column(record.TOPIC).value_counts().to_pylist():
+                topics[count["values"]] += count["counts"]
+        if isinstance(result, HeadgateError):
+            failed = dict.fromkeys(topics, result)
+        else:
+            self._report.results.append(result.as_dict())
+            failed = {failure["topic"]: error_of(failure["error"]) for failure in result.failures}
+        for topic, error in sorted(failed.items()):
+            self._fail((name, stream, topic), error)
+        good = sorted((topic, rows) for topic, rows in topics.items() if topic not in failed)
+        self._report.sent += [(name, stream, topic, rows) for topic, rows in good]
+
+    def _fail(self, group: Group, error: HeadgateError) -> None:
+        """A row that no server would take, or another writer in our stream, ends it all: a breaker would hide it."""
+        if isinstance(error, (ConfigError, DataError, OccupiedError, StateError)):
+            raise error
+        if group not in self._failed:
+            self._failed.add(group)
+            self._report.failed.append((*group, error.as_dict()))
+
+
+def _by_stream(rows: Rows, *, runs: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Rows by stream, in order; with `runs`, a stream ends where another begins, so that nothing changes places."""
+    names = sorted({target.stream for target in rows.wanted})
+    number = np.array([names.index(target.stream) for target in rows.wanted], dtype=np.int64)
+    of_row = number[rows.index] if len(rows.index) else np.zeros(0, dtype=np.int64)
+    if runs:
+        edges = np.flatnonzero(np.diff(of_row)) + 1
+        for start, stop in zip([0, *edges], [*edges, len(of_row)], strict=True):
+            if stop > start:
+                yield names[of_row[start]], rows.batch.slice(start, stop - start)
+        return
+    for each, name in enumerate(names):
+        of_it = of_row == each
+        if of_it.all() and len(of_it):
+            yield name, rows.batch
+        elif of_it.any():
+            yield name, rows.batch.filter(pa.array(of_it))

@@ -1,0 +1,81 @@
+"""What travels to the executors with the rows of a batch, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headgate.destinations.base import Destination as Target
+from headgate.model import HeadgateError, InternalError
+from headgate.pipeline.routing.admission import Admission
+from headgate.pipeline.routing.rules import Rules
+from headgate.pipeline.routing.table import Known
+
+__all__ = ["Action", "Group", "Plan", "TaskReport", "error_of"]
+
+Action = Literal["drop", "error", "dlq"]
+Group = tuple[str, str, str]  # configured destination, stream, topic
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a task is given: rules, what is known of destinations, and what it need not send again."""
+
+    targets: tuple[Target, ...]
+    rules: Rules
+    admission: Admission
+    known: Known
+    on_missing: Action
+    on_refusal: Action
+    batch_id: int = 0
+    done: frozenset[tuple[int, Group]] = frozenset()  # (task, group)
+    echo: bool = False  # hand the rows back, for destinations on the driver
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether rows of different streams must not overtake one another."""
+        return self.admission.max_concurrent == 1
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """What a task says at its end; plain JSON on its way to the driver."""
+
+    task: int
+    rows: int = 0
+    unknown: list[tuple[str, str]] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)  # by reason
+    missing: int = 0
+    absent: int = 0
+    sent: list[tuple[str, str, str, int]] = field(default_factory=list)  # group, rows
+    failed: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)  # group, error
+    results: list[dict[str, Any]] = field(default_factory=list)  # SendResult
+    samples: list[str] = field(default_factory=list)  # values that no rule knows
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__} | {"refused": dict(self.refused)}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> TaskReport:
+        pairs = {
+            "unknown": [(stream, topic) for stream, topic in fields["unknown"]],
+            "sent": [(name, stream, topic, rows) for name, stream, topic, rows in fields["sent"]],
+            "failed": [(name, stream, topic, error) for name, stream, topic, error in fields["failed"]],
+            "refused": Counter(fields["refused"]),
+        }
+        return cls(**{**fields, **pairs})
+
+    def close(self) -> None:
+        """A group is sent only if none of its rows failed: the next attempt sends all of it again."""
+        failed = {each[:3] for each in self.failed}
+        self.sent = [each for each in self.sent if each[:3] not in failed]
+        self.unknown = sorted(set(self.unknown))
+
+
+def error_of(fields: Mapping[str, str]) -> HeadgateError:
+    """An error that came as JSON."""
+    found = HeadgateError.from_text(f"headgate-error: {json.dumps(fields)}")
+    return found or InternalError("an error that nobody can read", remedy="report it")
