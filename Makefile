@@ -18,7 +18,7 @@ demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C e
 	@$(BIN)/headgate demo $(ARGS)
 
 test: $(READY) ## Run every test, with real servers
-	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY) ## Check style, types and the boundaries between packages
 	@$(BIN)/ruff check $(CODE)

@@ -26,6 +26,12 @@ for name in [name for name in os.environ if name.startswith("HEADGATE_") and not
     del os.environ[name]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that workers side by side end at about the same time."""
+    items.sort(key=lambda item: "/acceptance/" not in item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """PostgreSQL and NATS, shared by all tests: use names of your own in them."""

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import Config, load
 from headgate.control.samples import explain_rows, last_events, table_rows
 from headgate.model import UsageError
-from headgate.pipeline.routing.explain import Explanation
 
 __all__ = ["explain"]
 
@@ -43,14 +43,25 @@ def explain(
     rows = list(_rows(loaded, pipeline, row or [], table, last, limit))
     if not rows:
         raise UsageError("there is no row to explain", remedy="give --row, --table, --last, or lines on standard input")
-    explained, remarks = explain_rows(loaded, pipeline, rows)
+    explained, remarks = _explained(loaded, pipeline, rows)
     if as_json:
-        print_json({"pipeline": pipeline, "rows": [each.as_dict() for each in explained], "remarks": remarks})
+        print_json({"pipeline": pipeline, "rows": explained, "remarks": remarks})
         return
     for each in explained:
         _show(each)
     for remark in remarks:
         note(remark)
+
+
+def _explained(config: Config, pipeline: str, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """By the running pipeline, which knows its breakers and its limit; else as if it had just started."""
+    url = control_url(config)
+    if url is None:
+        explained, remarks = explain_rows(config, pipeline, rows)
+        return [each.as_dict() for each in explained], remarks
+    plain = json.loads(json.dumps(rows, default=str))
+    answer = ask(f"{url}/pipelines/{pipeline}/explain", config, method="POST", body={"rows": plain})
+    return answer["rows"], ["said by the running pipeline, with the routes it uses now"]
 
 
 def _rows(
@@ -75,18 +86,18 @@ def _parsed(text: str) -> dict[str, Any]:
     return row
 
 
-def _show(each: Explanation) -> None:
-    text = json.dumps(each.row, default=str)
-    looked = ", ".join(f"{name} = {value!r}" for name, value in each.looked_at.items())
+def _show(each: dict[str, Any]) -> None:
+    text = json.dumps(each["row"], default=str)
+    looked = ", ".join(f"{name} = {value!r}" for name, value in each["looked_at"].items())
     data_console.print(text if len(text) <= 110 else f"{text[:107]}...", style="bold", markup=False)
     data_console.print(f"  looks at     {looked or 'nothing'}", markup=False)
-    data_console.print(f"  rule         {each.rule}", markup=False)
-    if each.note:
-        data_console.print(f"  goes nowhere {each.note}", markup=False, style="yellow")
-    for verdict in each.verdicts:
-        data_console.print(f"  goes to      {verdict.destination}", markup=False)
-        data_console.print(f"    partition  {verdict.partition}", markup=False)
-        style = "green" if verdict.admission == "admitted" else "red"
-        data_console.print(f"    verdict    {verdict.admission}", markup=False, style=style)
-        for made in verdict.creates:
+    data_console.print(f"  rule         {each['rule']}", markup=False)
+    if each["note"]:
+        data_console.print(f"  goes nowhere {each['note']}", markup=False, style="yellow")
+    for verdict in each["verdicts"]:
+        data_console.print(f"  goes to      {verdict['destination']}", markup=False)
+        data_console.print(f"    partition  {verdict['partition']}", markup=False)
+        style = "green" if verdict["admission"] == "admitted" else "red"
+        data_console.print(f"    verdict    {verdict['admission']}", markup=False, style=style)
+        for made in verdict["creates"]:
             data_console.print(f"    creates    {made}", markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections import Counter
 from typing import Any
 
@@ -213,6 +214,8 @@ def test_v10_one_destination_that_refuses_trips_its_breaker_alone(
         assert found[f"{prefix}-c"]["failures_total"] == 3
         assert "maximum messages" in found[f"{prefix}-c"]["error"]["message"]
         assert supervisor.report.routing["refused_total"] == {"circuit_open": 10}
+        # The one row that the full stream took came again in two attempts; nothing of the others did.
+        assert supervisor.report.duplicates_total == 2
         for stream in (f"{prefix}-a", f"{prefix}-b", f"{prefix}-rest"):
             info = jetstream.stream_info(stream)
             assert info is not None
@@ -326,6 +329,21 @@ def test_v8_a_batch_is_abandoned(make_spec: MakeSpec, run: Run, memory: MemoryDe
     assert supervisor.report.abandoned_total == 1
     assert supervisor.report.status is Status.STOPPED
     assert supervisor.abandon() is None
+
+
+def test_r19_a_stop_ends_the_waiting(make_spec: MakeSpec, run: Run) -> None:
+    class Refusing(MemoryDestination):
+        def accept(self, rows: Any) -> None:
+            raise DeliveryError("refused", remedy="none")
+
+    supervisor = run(make_spec(Refusing("memory"), failure_threshold=5, routing=BY_KIND))
+    assert supervisor.reporter.wait_for(Status.DEGRADED, timeout_s=60)
+    began = time.monotonic()
+    supervisor.stop()
+    assert supervisor.join(30)
+    assert time.monotonic() - began < 10
+    assert supervisor.report.status is Status.STOPPED
+    assert not supervisor.spec.state_path.exists()
 
 
 def test_r18_a_polling_source_makes_up_for_a_commit(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:

@@ -197,6 +197,27 @@ def test_v4_a_route_inside_jsonb_to_several_streams(
     assert destination.exclusive
 
 
+def test_tables_and_filtered_rows(start: Start, admin: Admin, name: str) -> None:
+    """A route by the table's name; and with a filter before it, where the rows go through Spark's own plan."""
+    by_table = {"type": "route", "field": "_table", "match": "all", "mapping": {"users": "people"}}
+    by_kind = {"type": "route", "field": "kind", "mapping": {"a": "as"}, "default_topic": "rest"}
+    supervisor = start(transforms=[{"type": "filter", "where": "_op <> 'update'"}, by_table, by_kind])
+    wait_for_slot(admin, name)
+    admin.execute("INSERT INTO users VALUES (1, 'u')")
+    admin.execute("INSERT INTO events VALUES (1, 'a', 't', '{}', NULL), (2, 'b', 't', '{}', NULL)")
+    admin.execute("UPDATE events SET kind = 'a' WHERE id = 2")
+    admin.execute("ALTER TABLE events REPLICA IDENTITY FULL")
+    admin.execute("DELETE FROM events WHERE id = 1")
+    memory = memory_of(supervisor)
+    assert memory.wait_for(4, timeout_s=60)
+    found = [
+        (m.topic, event["operation"])
+        for m in memory.messages
+        if (event := msgspec.msgpack.decode(m.payload))["operation"] != "SCHEMA"
+    ]
+    assert found == [("people", "INSERT"), ("as", "INSERT"), ("rest", "INSERT"), ("as", "DELETE")]
+
+
 def test_v3_v13_v18_a_commit_that_fails_degrades_and_holds_the_slot(start: Start, admin: Admin, name: str) -> None:
     """`confirmed_flush_lsn` moves only on commit; the batch is not sent a second time when the commit is."""
     failing: list[bool] = [True]
