@@ -129,7 +129,7 @@ def test_its_own_point_is_let_go_when_all_is_read(spark: SparkSession, source: S
 
 def test_its_own_point_is_let_go_when_nobody_reads(spark: SparkSession, source: Source) -> None:
     source.sql("create table t (id int); insert into t values (1)")
-    load(spark, source, "t", shape="located", holdSeconds="1").collect()
+    load(spark, source, "t", shape="located", holdSeconds="4").collect()
     assert held(source) == 1
     await_release(source)
 
