@@ -81,10 +81,11 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
     """Everything under /pipelines/{key}/dead-letters."""
     handlers = _Handlers(control)
     base = "/pipelines/{key}/dead-letters"
+    problems = {**NO_PIPELINE, 400: "The body or the query makes no sense."}
     tag = "dead letters"
     return [
         Endpoint(
-            "GET", base, answering(handlers.some), "Rows that were refused.", tag, query=_QUERY, problems=NO_PIPELINE
+            "GET", base, answering(handlers.some), "Rows that were refused.", tag, query=_QUERY, problems=problems
         ),
         Endpoint(
             "GET",
@@ -92,7 +93,7 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.one),
             "One of them, with its payload.",
             tag,
-            problems={404: "There is no such pipeline or dead letter."},
+            problems={400: "That is no number.", 404: "There is no such pipeline or dead letter."},
         ),
         Endpoint(
             "POST",
@@ -101,7 +102,7 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             "Send dead letters on.",
             tag,
             body='{"numbers": [1], "reason": "cap", "to": {"stream": "s", "topic": "t"}}; all if nothing is said',
-            problems={**NO_PIPELINE, 409: "A batch is being delivered."},
+            problems={**problems, 409: "A batch is being delivered."},
         ),
         Endpoint(
             "POST",
@@ -110,6 +111,6 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             "Throw dead letters away.",
             tag,
             body='{"numbers": [1], "reason": "cap"}; all if nothing is said',
-            problems=NO_PIPELINE,
+            problems=problems,
         ),
     ]

@@ -172,10 +172,11 @@ def test_a_lost_connection_is_made_again(
 
 
 def test_a_full_spool_holds_back_and_goes_on(admin: Admin, reader: Start, spool: Path) -> None:
-    reader(max_spool_bytes=200_000).ensure()
+    """Much more than the sockets between server and reader take, which a busy reader finds there all at once."""
+    reader(max_spool_bytes=2_000_000).ensure()
     for block in range(20):
         admin.execute(
-            "insert into t select g, repeat('x', 100) from generate_series(%s::int, %s::int) g",
+            "insert into t select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g",
             [block * 1000, block * 1000 + 999],
         )
     control = SpoolControl(spool)
