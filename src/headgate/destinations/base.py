@@ -9,7 +9,7 @@ A destination lives on the driver, travels to the executors by pickle, and opens
   is away, which is nobody's fault and opens no circuit breaker;
 - rows of one partition key and topic stay in the order given.
 
-Third parties bring destinations of their own through the entry point group `headgate.destinations`; see
+Third parties bring destinations of their own through the entry point group `headgate.destinations.v1`; see
 `docs/plugins.md`. Every kind passes `tests/contract/destinations`.
 """
 

@@ -3,7 +3,7 @@
 A source is two things: a Spark streaming source (`format`, with its options), which anybody can also read alone, and
 this object on the driver, which says what kind of source it is and is told what has been delivered.
 
-Third parties bring sources of their own through the entry point group `headgate.sources`; see `docs/plugins.md`.
+Third parties bring sources of their own through the entry point group `headgate.sources.v1`; see `docs/plugins.md`.
 """
 
 from __future__ import annotations

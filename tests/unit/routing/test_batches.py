@@ -1,0 +1,275 @@
+"""Send, record, commit: in this order, each until it is done, and what a failure means for each kind of source."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import DataFrame
+
+from headgate.model import ConnectError, DataError, DeliveryError, HeadgateError, InternalError, StateError, Status
+from headgate.pipeline import batches as module
+from headgate.pipeline.batches import Batches, Ordeal
+from headgate.pipeline.dispatch import BatchResult
+from headgate.pipeline.report import Reporter
+from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.state import State, StateFile
+from headgate.sources.base import CDC, DESTRUCTIVE_POLLING, OPAQUE, POLLING, Mode, Offset, Source
+
+FRAME = cast(DataFrame, None)  # whoever sends would look at it
+
+
+class Steps(Source):
+    """A source that notes its commits among the other steps, and fails as often as it is told."""
+
+    name = "s"
+    format = "none"
+
+    def __init__(self, mode: Mode, steps: list[str]) -> None:
+        self._mode = mode
+        self.steps = steps
+        self.failures: list[Exception] = []
+
+    def mode(self) -> Mode:
+        return self._mode
+
+    def options(self) -> dict[str, str]:
+        return {}
+
+    def origin(self) -> str:
+        return "o"
+
+    def commit(self, end: Offset) -> None:
+        self.steps.append(f"commit {end['row']}")
+        if self.failures:
+            raise self.failures.pop(0)
+
+
+class Bench:
+    """One run of a query, without the query."""
+
+    def __init__(self, directory: Path, mode: Mode = CDC, batch_id: int = -1) -> None:
+        self.steps: list[str] = []
+        self.source = Steps(mode, self.steps)
+        self.reporter = Reporter("p", "s", ("d",), failure_threshold=3)
+        self.reporter.status(Status.RUNNING)
+        self.ordeal = Ordeal()
+        self.send_errors: list[Exception] = []
+        self.on_send: Callable[[], None] = lambda: None
+        self.file = StateFile(directory / "state.json")
+        spec = PipelineSpec(
+            name="p", source=self.source, destinations=(), state_path=self.file.path, checkpoint="",
+            before_batch=lambda: self.steps.append("before"),
+        )  # fmt: skip
+        self.batches = Batches(
+            spec, self.reporter, State("p", "s", "q", batch_id), self.ordeal, send=self._send, end_offset=self._end
+        )
+
+    def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
+        self.steps.append(f"send {batch_id}")
+        self.on_send()
+        if self.send_errors:
+            raise self.send_errors.pop(0)
+        return BatchResult(rows=10, payload_bytes=100, duplicates=1)
+
+    def _end(self, batch_id: int) -> Offset | None:
+        saved = self.file.read()
+        self.steps.append(f"recorded {saved.batch_id if saved else None}")
+        return {"row": batch_id * 10} if batch_id < 90 else None
+
+    def deliver(self, batch_id: int) -> None:
+        self.batches.deliver(FRAME, batch_id)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PAUSE_FIRST_S", 0.001)
+
+
+@pytest.mark.parametrize("mode", [CDC, POLLING, DESTRUCTIVE_POLLING, OPAQUE])
+def test_r15_send_record_commit(tmp_path: Path, mode: Mode) -> None:
+    bench = Bench(tmp_path, mode)
+    bench.deliver(0)
+    assert bench.steps == ["before", "send 0", "recorded 0", "commit 0"]
+    report = bench.reporter.report
+    assert (report.rows_total, report.bytes_total, report.duplicates_total, report.batches_total) == (10, 100, 1, 1)
+    assert bench.file.read() == State("p", "s", "q", 0, 10)
+
+
+def test_a_batch_that_the_state_covers_is_only_committed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, batch_id=4)
+    bench.deliver(4)
+    assert bench.steps == ["recorded None", "commit 40"]
+    bench.deliver(5)
+    assert "send 5" in bench.steps
+
+
+def test_a_batch_without_an_offset_commits_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.deliver(90)
+    assert bench.steps == ["before", "send 90", "recorded 90"]
+
+
+def test_sending_is_tried_again_and_nothing_is_recorded_before_it_succeeds(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.send_errors = [DeliveryError("no"), RuntimeError("spark"), ConnectError("away")]
+    seen: list[State | None] = []
+    bench.on_send = lambda: seen.append(bench.file.read())
+    bench.deliver(0)
+    assert bench.steps.count("send 0") == 4
+    assert seen == [None] * 4
+    report = bench.reporter.report
+    assert (report.errors_total, report.failures_in_row, report.status, report.error) == (3, 0, Status.RUNNING, None)
+    assert [change.status for change in report.history][-2:] == [Status.DEGRADED, Status.RUNNING], "at the third"
+    assert bench.ordeal.batch_id is None
+
+
+def test_after_some_attempts_the_query_is_given_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.send_errors = [DeliveryError("no") for _ in range(50)]
+    with pytest.raises(DeliveryError, match=r"pipelines\.p: no"):
+        bench.deliver(0)
+    assert bench.steps.count("send 0") == module._ATTEMPTS_IN_PLACE
+    assert bench.batches.told
+    assert bench.ordeal.batch_id == 0
+    assert bench.file.read() is None
+
+
+def test_what_trying_again_cannot_mend_is_raised_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.send_errors = [DataError("bad row")]
+    with pytest.raises(DataError):
+        bench.deliver(0)
+    assert bench.steps == ["before", "send 0"]
+
+
+def test_r17_a_cdc_commit_is_tried_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, CDC)
+    bench.source.failures = [ConnectError("away"), ConnectError("away"), ConnectError("away")]
+    bench.deliver(0)
+    assert bench.steps[-4:] == ["commit 0"] * 4
+    assert bench.steps.count("send 0") == 1
+    assert Status.DEGRADED in [change.status for change in bench.reporter.report.history]
+
+
+def test_a_commit_made_up_for_after_a_restart_ends_the_ordeal(tmp_path: Path) -> None:
+    """The batch is recorded and its commit fails to the end; in the next run only the commit is left."""
+    bench = Bench(tmp_path, CDC)
+    bench.source.failures = [ConnectError("away") for _ in range(module._ATTEMPTS_IN_PLACE)]
+    with pytest.raises(ConnectError):
+        bench.deliver(0)
+    assert bench.ordeal.batch_id == 0
+    bench.deliver(0)
+    assert bench.steps.count("send 0") == 1
+    assert bench.ordeal.abandon() is None, "there is nothing left to give up"
+
+
+def test_r18_a_polling_commit_waits_for_its_next_turn(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, POLLING)
+    bench.source.failures = [ConnectError("away"), OSError("disk")]
+    bench.deliver(0)
+    assert bench.reporter.report.errors_total == 1
+    bench.batches.settle()
+    assert bench.steps[-2:] == ["commit 0", "commit 0"]
+    bench.deliver(1)
+    assert bench.steps[-1] == "commit 10"
+    count = len(bench.steps)
+    bench.batches.settle()
+    assert len(bench.steps) == count, "nothing is owed"
+
+
+def test_r18_an_opaque_commit_stops_the_pipeline(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, OPAQUE)
+    bench.source.failures = [ConnectError("away", remedy="x")]
+    with pytest.raises(StateError, match="cannot let go of what was delivered: away") as caught:
+        bench.deliver(0)
+    assert caught.value.where == "sources.s"
+    assert bench.steps.count("commit 0") == 1
+
+
+def test_v8_an_abandoned_batch_is_recorded_and_committed_without_being_sent(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.send_errors = [DeliveryError("no") for _ in range(50)]
+
+    def give_up_at_the_third() -> None:
+        if bench.steps.count("send 0") == 3:
+            assert bench.ordeal.abandon() == 0
+
+    bench.on_send = give_up_at_the_third
+    bench.deliver(0)
+    assert bench.steps.count("send 0") == 3
+    assert bench.steps[-2:] == ["recorded 0", "commit 0"]
+    report = bench.reporter.report
+    assert (report.abandoned_total, report.rows_total, report.failures_in_row) == (1, 0, 0)
+    assert report.last_abandon_at is not None
+    assert report.status is Status.RUNNING
+    bench.send_errors, bench.on_send = [], lambda: None
+    bench.deliver(1)
+    assert bench.reporter.report.rows_total == 10
+
+
+def test_a_stop_ends_the_attempts(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.send_errors = [DeliveryError("no") for _ in range(50)]
+    bench.on_send = bench.batches.stop
+    with pytest.raises(InternalError, match="stopping"):
+        bench.deliver(0)
+    assert bench.steps.count("send 0") == 1
+
+
+def pausing(ordeal: Ordeal, seconds: float = 30.0) -> Callable[[], float]:
+    """A thread in a pause; what is returned waits for its end, and says how long it took."""
+    took: list[float] = []
+
+    def pause() -> None:
+        began = time.monotonic()
+        ordeal.pause(seconds, 7)
+        took.append(time.monotonic() - began)
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+
+    def end() -> float:
+        thread.join(20)
+        return took[0]
+
+    return end
+
+
+@pytest.mark.parametrize("how", ["wake", "abandon"])
+def test_an_order_ends_a_pause(how: str) -> None:
+    ordeal = Ordeal()
+    ordeal.failing(7)
+    end = pausing(ordeal)
+    getattr(ordeal, how)()
+    assert end() < 10
+    assert ordeal.is_abandoned(7) == (how == "abandon")
+
+
+def test_abandoning_another_batch_does_not_end_a_pause() -> None:
+    ordeal = Ordeal()
+    ordeal.failing(6)
+    end = pausing(ordeal, 0.2)
+    assert ordeal.abandon() == 6
+    assert end() >= 0.2
+    assert not ordeal.is_abandoned(7)
+
+
+def test_a_batch_that_does_not_fail_cannot_be_abandoned() -> None:
+    ordeal = Ordeal()
+    assert ordeal.abandon() is None
+    ordeal.failing(3)
+    ordeal.over()
+    assert (ordeal.abandon(), ordeal.batch_id, ordeal.is_abandoned(3)) == (None, None, False)
+
+
+def test_the_errors_of_a_run_are_ours(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    errors: list[Any] = [ValueError("odd")] * 50
+    bench.send_errors = errors
+    with pytest.raises(HeadgateError, match="odd"):
+        bench.deliver(0)
