@@ -21,8 +21,8 @@ __all__ = [
     "TopicDefaultsSection",
 ]
 
-_SEGMENT = r"^(\*|[A-Za-z0-9._-]+)$"
-_NAME = r"^[A-Za-z0-9._-]+$"
+_NAME = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+_SEGMENT = r"^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$"
 
 Action = Literal["drop", "error", "dlq"]
 
@@ -68,7 +68,9 @@ class RouteTransform(Section):
     )
     mapping: dict[str, Targets] = Field(default_factory=dict, description="Value -> topic, target, or several of them.")
     mapping_url: str | None = Field(
-        None, pattern=r"^https?://", description="Fetch the mapping from here, as JSON, at the start and at a reload."
+        None,
+        pattern=r"^https?://[^@/]+(/.*)?$",
+        description="Fetch the mapping from here, as JSON, at the start and at a reload.",
     )
     mapping_token: SecretText | None = Field(None, description="Bearer token for `mapping_url`.")
     mapping_token_file: Path | None = Field(None, description="Read `mapping_token` from this file.")

@@ -31,10 +31,15 @@ class PipelineControl:
     """The pipelines of one running headgate, by name; a source's name stands for the pipeline that reads it."""
 
     def __init__(
-        self, config: Config, supervisors: Sequence[Supervisor], reread: Callable[[], Config] | None = None
+        self,
+        config: Config,
+        supervisors: Sequence[Supervisor],
+        reread: Callable[[], Config] | None = None,
+        adopt: Callable[[Config], None] = lambda config: None,
     ) -> None:
         self._config = config
         self._reread = reread
+        self._adopt = adopt  # told of a configuration that is in use now
         self._supervisors = {supervisor.spec.name: supervisor for supervisor in supervisors}
 
     def find(self, key: str) -> Supervisor:
@@ -124,6 +129,7 @@ class PipelineControl:
             assert supervisor.routing is not None
             epochs[supervisor.spec.name] = supervisor.routing.reload(settings)
             supervisor.ordeal.wake()
+        self._adopt(_with_routes(self._config, config))
         return {"epochs": epochs, "needs_restart": _other_changes(self._config, config)}
 
     def _prepare(self, supervisor: Supervisor, config: Config) -> RoutingSettings:
@@ -221,6 +227,19 @@ def _configured(supervisor: Supervisor) -> list[dict[str, Any]]:
         {"destination": each.name, "stream": None, "topic": supervisor.spec.topic, "rows_total": report.rows_total}
         for each in supervisor.spec.destinations
     ]
+
+
+def _with_routes(old: Config, new: Config) -> Config:
+    """The old configuration with the routes of the new one: what is in use after a reload."""
+    pipelines = {
+        name: section.model_copy(
+            update={"routing": new.pipelines[name].routing, "transforms": new.pipelines[name].transforms}
+        )
+        if section.routed and name in new.pipelines
+        else section
+        for name, section in old.pipelines.items()
+    }
+    return old.model_copy(update={"pipelines": pipelines})
 
 
 def _other_changes(old: Config, new: Config) -> list[str]:

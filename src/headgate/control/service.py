@@ -159,7 +159,10 @@ class Service:
 
     def control(self) -> PipelineControl:
         """What steers the pipelines."""
-        return PipelineControl(self._config, self.supervisors, self._reread)
+        return PipelineControl(self._config, self.supervisors, self._reread, self._adopt)
+
+    def _adopt(self, config: Config) -> None:
+        self._config = config
 
     def stream_info(self, stream: str) -> dict[str, Any] | None:
         """What NATS says of a stream that one of our destinations writes to; None for any other."""

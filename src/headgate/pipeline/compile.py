@@ -19,11 +19,13 @@ def compile_decoders(config: Config) -> None:
     A process of its own, because the compiler would keep this one busy and large. If it fails, so will the first
     batch, and that one says why.
     """
-    used = {pipeline.source for pipeline in config.pipelines.values() if pipeline.enabled}
-    for name in used:
+    enabled = [pipeline for pipeline in config.pipelines.values() if pipeline.enabled]
+    routed = {pipeline.source for pipeline in enabled if pipeline.routed}
+    for name in {pipeline.source for pipeline in enabled}:
         section = config.sources[name]
         if isinstance(section, PostgresCdcSourceSection):
             command = [sys.executable, "-m", "headgate.sources.postgres_cdc.decode", section.format]
             command += ["images"] if section.images else []
+            command += ["picks"] if name in routed else []
             run = partial(subprocess.run, command, capture_output=True, check=False)
             threading.Thread(target=run, name=f"compile {name}", daemon=True).start()

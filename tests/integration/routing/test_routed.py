@@ -103,6 +103,7 @@ def test_r24_null_goes_to_the_default(make_spec: MakeSpec, run: Run, memory: Mem
     supervisor = run(make_spec(memory, rows=40, **by_letter()))
     assert supervisor.join(90)
     assert topics(memory) == {"a": 10, "b": 10, "c": 10, "rest": 10}
+    assert supervisor.report.routing["unmatched_total"] == {"default": 10}
 
 
 @pytest.mark.parametrize(("action", "arrive", "dead"), [("drop", 30, 0), ("dlq", 30, 10)])

@@ -45,6 +45,7 @@ class Outcome:
     refused: Counter[str] = field(default_factory=Counter)
     missing: int = 0
     absent: int = 0
+    defaulted: int = 0
     samples: list[str] = field(default_factory=list)  # values that no route knows
 
 
@@ -66,6 +67,7 @@ def run_job(frame: DataFrame, plan: Plan, rows: MakeRows | None) -> Outcome:
         refused=sum((report.refused for report in reports), Counter()),
         missing=sum(report.missing for report in reports),
         absent=sum(report.absent for report in reports),
+        defaulted=sum(report.defaulted for report in reports),
         samples=[sample for report in reports for sample in report.samples],
     )
 

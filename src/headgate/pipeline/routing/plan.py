@@ -50,6 +50,7 @@ class TaskReport:
     refused: Counter[str] = field(default_factory=Counter)  # by reason
     missing: int = 0
     absent: int = 0
+    defaulted: int = 0
     sent: list[tuple[str, str, str, int]] = field(default_factory=list)  # group, rows
     failed: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)  # group, error
     results: list[dict[str, Any]] = field(default_factory=list)  # SendResult

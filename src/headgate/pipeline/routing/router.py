@@ -68,6 +68,7 @@ class Routed:
     index: Indices
     missing: pa.RecordBatch  # rows that no rule gives a destination
     absent: int = 0  # rows whose change does not carry a routing column
+    defaulted: int = 0  # rows that the default caught
 
 
 class Router:
@@ -91,7 +92,15 @@ class Router:
             rows, index = batch, first[codes] if len(counts) else np.zeros(0, dtype=np.int64)
         else:
             rows, index = self._expand(batch, codes, per_row, choices, number)
-        return Routed(self._delivery(rows, wanted, index), wanted, index, missing, _count_true(batch, ABSENT))
+        is_default = np.array([choice.by_default and bool(choice.destinations) for choice in choices], dtype=np.bool_)
+        return Routed(
+            rows=self._delivery(rows, wanted, index),
+            wanted=wanted,
+            index=index,
+            missing=missing,
+            absent=_count_true(batch, ABSENT),
+            defaulted=int(is_default[codes].sum()) if len(choices) else 0,
+        )
 
     def _choose(self, keys: Keys) -> Choice:
         choice = self._choices.get(keys)

@@ -39,6 +39,7 @@ class Choice:
 
     destinations: tuple[Destination, ...]
     rule: str
+    by_default: bool = False
 
     @property
     def is_missing(self) -> bool:
@@ -64,7 +65,7 @@ class Rules:
         """The destinations of a row with these values, in a fixed order and each once."""
         choice = self._by_lookups(keys) if self.lookups else self._by_columns(keys)
         if choice.is_missing and self.use_default and self.default_topic:
-            return Choice((Destination(self.default_stream or "", self.default_topic),), "default")
+            return Choice((Destination(self.default_stream or "", self.default_topic),), "default", by_default=True)
         return choice
 
     def _by_lookups(self, keys: Keys) -> Choice:
@@ -88,9 +89,10 @@ class Rules:
             stream, topic = stream or table.stream, topic or table.topic
         if not (stream or topic or table):
             return Choice((), "no value and no table")
+        by_default = not topic
         if not topic:
             topic = self.default_topic if self.use_default else None
             rule += ", default_topic"
         if not stream:
             stream = self.default_stream
-        return Choice((Destination(stream or "", topic),) if topic else (), rule)
+        return Choice((Destination(stream or "", topic),) if topic else (), rule, by_default)

@@ -189,7 +189,7 @@ class Routing:
         self.counts = RoutingCounts(
             routed=counts.routed + sum(result.rows for result in self._progress.results) + _local(outcome),
             refused=counts.refused + outcome.refused,
-            unmatched=counts.unmatched + Counter({action: outcome.missing} if outcome.missing else {}),
+            unmatched=counts.unmatched + Counter({action: outcome.missing}) + Counter(default=outcome.defaulted),
             absent=counts.absent + outcome.absent,
             dead_letters=counts.dead_letters + new,
         )

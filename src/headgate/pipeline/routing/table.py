@@ -10,8 +10,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from headgate.destinations.base import Destination as Target
@@ -20,6 +21,7 @@ from headgate.model import ConnectError, HeadgateError
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission, Reason
 from headgate.pipeline.routing.breaker import Breaker, BreakerState
+from headgate.pipeline.routing.prewarm import prewarm
 
 __all__ = ["DestinationTable", "Entry", "Known"]
 
@@ -151,21 +153,8 @@ class DestinationTable:
         with self._lock:
             for each in listed:
                 self._entries.setdefault(each, {target.name: Entry(self._breaker()) for target in self._targets})
-        pool = ThreadPoolExecutor(_ENSURE_THREADS, thread_name_prefix="prewarm")
-        jobs: dict[Future[ConnectError | None], Destination] = {
-            pool.submit(self._ensure, target, each): each for each in listed for target in self._targets
-        }
-        deadline = time.monotonic() + deadline_s
-        waiting = set(jobs)
-        while waiting and time.monotonic() < deadline:
-            done, waiting = wait(waiting, max(0.0, deadline - time.monotonic()), FIRST_COMPLETED)
-            for job in done:
-                error = job.exception() or job.result()
-                if error is not None:
-                    _log.warning("prewarm failed", extra={"destination": str(jobs[job]), "error": str(error)})
-        for job in waiting:
-            _log.warning("prewarm is late", extra={"destination": str(jobs[job]), "deadline_s": deadline_s})
-        pool.shutdown(wait=False, cancel_futures=True)
+        pairs = [(target, each) for each in listed for target in self._targets]
+        prewarm({f"{target.name}:{each}": partial(self._ensure, target, each) for target, each in pairs}, deadline_s)
 
     def succeeded(self, name: str, wanted: Destination, rows: int) -> None:
         with self._lock:

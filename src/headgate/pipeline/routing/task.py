@@ -85,6 +85,7 @@ class _Task:
     def _admitted(self, routed: Routed, refusals: Refusals) -> Rows:
         """The rows that may have what they want."""
         self.report.absent += routed.absent
+        self.report.defaulted += routed.defaulted
         refusals.missing(routed.missing)
         rows = Rows(routed.rows, routed.wanted, routed.index)
         for number, wanted in enumerate(routed.wanted):

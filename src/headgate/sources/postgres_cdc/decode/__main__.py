@@ -10,6 +10,6 @@ from headgate.sources.postgres_cdc.decode.reference import Format
 from headgate.sources.postgres_cdc.decode.row_encoder import compile_rows_ahead
 
 if __name__ == "__main__":
-    compile_ahead(cast(Format, sys.argv[1]), images="images" in sys.argv[2:])
+    compile_ahead(cast(Format, sys.argv[1]), images="images" in sys.argv[2:], picks="picks" in sys.argv[2:])
     if sys.argv[1] in ("msgpack", "json"):
         compile_rows_ahead("json" if sys.argv[1] == "json" else "msgpack")

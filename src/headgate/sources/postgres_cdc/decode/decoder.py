@@ -22,7 +22,7 @@ from headgate.sources.postgres_cdc.decode.gaps import LENGTH_BYTES, Filled, RowS
 from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
 from headgate.sources.postgres_cdc.decode.images import image_kernel
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State
-from headgate.sources.postgres_cdc.decode.picks import PickColumns
+from headgate.sources.postgres_cdc.decode.picks import PickColumns, pick_kernel
 from headgate.sources.postgres_cdc.decode.reference import Format, Reference
 from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
@@ -176,11 +176,13 @@ class RangeDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def compile_ahead(format: Format, *, images: bool = False) -> None:  # noqa: A002
+def compile_ahead(format: Format, *, images: bool = False, picks: bool = False) -> None:  # noqa: A002
     """Compile what a decoder will need. It takes seconds once per machine; later calls load it from disk."""
     walk_kernel(_form_of(format))
     if images:
         image_kernel()
+    if picks:
+        pick_kernel()
 
 
 def _form_of(format: Format) -> int:  # noqa: A002

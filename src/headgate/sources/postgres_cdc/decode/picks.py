@@ -24,7 +24,7 @@ from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.text import be32, le32
 from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, NULL, TEXT_VALUE, UNCHANGED, find_rows
 
-__all__ = ["PickColumns"]
+__all__ = ["PickColumns", "pick_kernel"]
 
 VALUE, IS_NULL, ABSENT = range(3)
 NO_COLUMN = -1

@@ -1,0 +1,1 @@
+"""Kafka's requests and responses, one module per family; every class's annotations are its definition."""
