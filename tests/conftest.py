@@ -15,7 +15,9 @@ from headgate.embedded import Endpoints, Stack, find_java
 from headgate.pipeline.session import SparkOptions, open_session
 
 # Timing differs too much between machines to be part of a property.
-settings.register_profile("headgate", deadline=None)
+# The suite has many properties and twenty minutes: `pytest --hypothesis-profile=thorough` looks longer.
+settings.register_profile("headgate", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("headgate")
 
 # A shell that starts the tests in the background makes them ignore Ctrl-C, and all their children, too.
@@ -24,6 +26,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Settings of the person who runs the tests must not leak into them, but for those that are meant for tests.
 for name in [name for name in os.environ if name.startswith("HEADGATE_") and not name.startswith("HEADGATE_TEST_")]:
     del os.environ[name]
+
+
+# Tests start Java dozens of times, for seconds each: optimising their code costs more than it gives.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.hookimpl(trylast=True)

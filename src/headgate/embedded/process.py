@@ -69,6 +69,8 @@ def ended(process: psutil.Process, patience_s: float) -> bool:
             process.wait(min(_SLICE_S, patience_s))
         except psutil.TimeoutExpired:
             if _is_dead(process):
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(_SLICE_S)  # our own child died just now: collect it
                 return True
             if time.monotonic() >= deadline:
                 return False

@@ -81,7 +81,7 @@ class Bridge:
             self.bootstrap.stop()
         if self.supervisor is not None:
             self.supervisor.stop()
-            assert self.supervisor.join(30)
+            assert self.supervisor.join(90)  # the first batch of a process may be compiling
 
     def ask(self, table: str, payload: bytes = b"") -> dict[str, Any]:
         """Over NATS, as a consumer would."""
