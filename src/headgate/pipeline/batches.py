@@ -188,8 +188,6 @@ class Batches:
         """Try a step until it succeeds. Raises what trying again cannot mend, and after some attempts also the rest."""
         pause_s = _PAUSE_FIRST_S
         for attempt in range(1, _ATTEMPTS_IN_PLACE + 1):
-            if self._stopping.is_set():
-                raise InternalError("the pipeline is stopping; the batch will come again")
             try:
                 return step()
             except Exception as error:  # Spark's errors have no common ancestor
@@ -199,6 +197,9 @@ class Batches:
                     self.told = True
                     raise told from error
             self._ordeal.pause(pause_s, batch_id)
+            # Only here: what has begun is finished, or what was sent would not be recorded.
+            if self._stopping.is_set():
+                raise InternalError("the pipeline is stopping; the batch will come again")
             pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MOST_S)
         raise AssertionError("unreachable")
 

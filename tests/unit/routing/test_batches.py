@@ -212,6 +212,18 @@ def test_v8_an_abandoned_batch_is_recorded_and_committed_without_being_sent(tmp_
     assert bench.reporter.report.rows_total == 10
 
 
+@pytest.mark.parametrize("mode", [CDC, POLLING, OPAQUE])
+def test_a_stop_while_a_batch_is_sent_lets_it_be_recorded(tmp_path: Path, mode: Mode) -> None:
+    """Else the rows that just arrived would come again after the next start."""
+    bench = Bench(tmp_path, mode)
+    bench.on_send = bench.batches.stop
+    bench.deliver(0)
+    assert [step.split()[0] for step in bench.steps] == ["before", "send", "recorded", "commit"]
+    saved = bench.file.read()
+    assert saved is not None
+    assert saved.batch_id == 0
+
+
 def test_a_stop_ends_the_attempts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.send_errors = [DeliveryError("no") for _ in range(50)]

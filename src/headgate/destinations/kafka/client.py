@@ -61,7 +61,11 @@ class Client:
                 deadline = deadline or time.monotonic() + self.options.delivery_timeout_s
                 self._wait_for_room(deadline)
             except KafkaException as error:
-                raise as_error(error, self.options) from None
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or self.gapless:
+                    raise as_error(error, self.options) from None
+                # Said at once if the number of partitions is known already, and else of the message later.
+                self._refuse(row[0], error.args[0])
+                return
 
     def poll(self) -> None:
         """Hear complaints."""
@@ -95,9 +99,11 @@ class Client:
 
     def _reported(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            topic = str(message.topic())
-            rows, first = self.refused.get(topic, (0, error))
-            self.refused[topic] = (rows + 1, first)
+            self._refuse(str(message.topic()), error)
+
+    def _refuse(self, topic: str, error: KafkaError) -> None:
+        rows, first = self.refused.get(topic, (0, error))
+        self.refused[topic] = (rows + 1, first)
 
     def _complained(self, error: KafkaError) -> None:
         """A refusal of our credentials tells more than that the broker then hung up."""

@@ -39,8 +39,7 @@ class Breaker:
     def state(self) -> BreakerState:
         if self._opened_at is None:
             return BreakerState.CLOSED
-        cooled = self.clock() - self._opened_at >= self.cool_down_s
-        return BreakerState.HALF_OPEN if cooled else BreakerState.OPEN
+        return BreakerState.OPEN if self.clock() < self._opened_at + self.cool_down_s else BreakerState.HALF_OPEN
 
     @property
     def closes_in_s(self) -> float:
