@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from typing import Self
 
+import psutil
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from tests.contract.destinations.arrivals import Arrival
@@ -41,6 +43,11 @@ class MockCluster:
 
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        # A signal takes its time, and every thread of the process may still answer until it has arrived.
+        while psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, "the cluster does not stop"
+            time.sleep(0.01)
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
