@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from starlette.responses import Response
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem
 from headgate.control.service_routes import Controlled, control_endpoints
-from headgate.model import OccupiedError
+from headgate.model.listening import listen
 
 __all__ = ["ControlServer", "application"]
 
@@ -57,7 +56,7 @@ class ControlServer:
     """Serves the application from a thread of its own."""
 
     def __init__(self, service: Controlled, host: str, port: int, token: str | None) -> None:
-        self._socket = _listen(host, port)
+        self._socket = listen(host, port, backlog=128, where="control.port")
         config = uvicorn.Config(
             application(service, token), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
         )
@@ -79,21 +78,3 @@ class ControlServer:
         if self._thread.is_alive():
             self._thread.join(5)
         self._socket.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, because asyncio turns Nagle's delay off only for sockets that say they are TCP.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise OccupiedError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            where="control.port",
-            remedy="stop the other program, or set [control] port to another number (0 picks a free one)",
-        ) from None
-    return listener

@@ -7,7 +7,6 @@ and created before the first row.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -31,8 +30,6 @@ from headgate.pipeline.routing.table import DestinationTable
 from headgate.sources.base import MakeRows
 
 __all__ = ["Routing", "RoutingCounts"]
-
-_log = logging.getLogger(__name__)
 
 _ADMISSION_ROUNDS = 64  # attempts of a batch that only make destinations known
 _SAMPLES = 20

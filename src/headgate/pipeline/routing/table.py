@@ -202,10 +202,6 @@ class DestinationTable:
             is_open = any(entry.breaker.state is BreakerState.OPEN for entry in entries.values())
             return Reason.CIRCUIT_OPEN if is_open else None
 
-    def is_known(self, wanted: Destination) -> bool:
-        with self._lock:
-            return wanted in self._entries
-
     def describe(self) -> list[dict[str, Any]]:
         """Every destination, for people."""
         with self._lock:

@@ -22,7 +22,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from headgate.model import ConfigError, HeadgateError, OccupiedError
+from headgate.model import ConfigError, HeadgateError
+from headgate.model.listening import listen
 from headgate.sources.webhook.app import MOST_HEADER_BYTES, WebhookApp
 from headgate.sources.webhook.intake import Intake
 from headgate.sources.webhook.options import ServerOptions
@@ -39,7 +40,7 @@ class WebhookServer:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self._listener = _listen(options.host, options.port)
+        self._listener = listen(options.host, options.port, backlog=1024, where="port")
         try:
             self.spool = Spool(
                 options.spool,
@@ -111,24 +112,6 @@ def _guarded(max_connections: int, timeout_s: float) -> type[asyncio.Protocol]:
                 self.transport.abort()
 
     return Guarded
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named as TCP, or asyncio would not send small answers at once: each would wait for the client's kernel, 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise OccupiedError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            where="port",
-            remedy="stop the other program, or set port to another number (0 picks a free one)",
-        ) from None
-    return listener
 
 
 def _url(listener: socket.socket, path: str) -> str:

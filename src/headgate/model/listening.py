@@ -1,0 +1,28 @@
+"""A socket to listen on, or the error that says why not: every server of headgate opens its port here."""
+
+from __future__ import annotations
+
+import socket
+
+from headgate.model.errors import OccupiedError
+
+__all__ = ["listen"]
+
+
+def listen(host: str, port: int, *, backlog: int, where: str) -> socket.socket:
+    """Listen on an address; `where` is the key of the configuration that names the port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio would not send small answers at once: each would wait for the client's kernel, 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(backlog)
+    except OSError as error:
+        listener.close()
+        raise OccupiedError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            where=where,
+            remedy=f"stop the other program, or set {where} to another number (0 picks a free one)",
+        ) from None
+    return listener
