@@ -165,7 +165,7 @@ def test_a_taken_port_is_named(service: Fake) -> None:
     port = int(first.url.rpartition(":")[2])
     with pytest.raises(OccupiedError, match=f"127.0.0.1:{port}") as caught:
         ControlServer(service, "127.0.0.1", port, None)
-    assert "[control] port" in caught.value.remedy
+    assert "control.port" in caught.value.remedy
     first.start()
     first.stop()
 

@@ -110,10 +110,11 @@ def test_a_reader_is_never_in_the_way(path: Path) -> None:
     reader.close()
 
 
-def test_threads_may_add_the_same_rows(path: Path) -> None:
+@pytest.mark.parametrize("attempt", range(20))
+def test_threads_may_add_the_same_rows(path: Path, attempt: int) -> None:
     store = DeadLetters(path)
     new: list[int] = []
-    threads = [threading.Thread(target=lambda: new.append(store.add([letter(n) for n in range(50)]))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: new.append(store.add([letter(n) for n in range(50)]))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgate.model import CapacityError, StateError
@@ -152,10 +153,10 @@ class DeadLetters:
     @contextmanager
     def _open(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction. What was never written reads as empty."""
-        if create:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        where = str(self.path) if create or self.path.exists() else ":memory:"
         try:
+            if create and not self.path.exists():
+                _create(self.path)
+            where = str(self.path) if self.path.exists() else ":memory:"
             db = sqlite3.connect(where, timeout=30)
             try:
                 _prepare(db, where)
@@ -173,6 +174,26 @@ class DeadLetters:
             ) from None
 
 
+def _create(path: Path) -> None:
+    """Make an empty file beside its place and put it there whole: SQLite does not wait its turn to change the mode."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent) as beside:
+        made = Path(beside) / path.name
+        db = sqlite3.connect(made)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            _make_table(db)
+        finally:
+            db.close()
+        with suppress(FileExistsError):  # somebody was first
+            path.hardlink_to(made)
+
+
+def _make_table(db: sqlite3.Connection) -> None:
+    db.execute(_SCHEMA)
+    db.execute(f"PRAGMA user_version = {_VERSION}")
+
+
 def _prepare(db: sqlite3.Connection, where: str) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version not in (0, _VERSION):
@@ -181,11 +202,9 @@ def _prepare(db: sqlite3.Connection, where: str) -> None:
             where=where,
             remedy="run the headgate version that wrote them, or move the file away",
         )
-    db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     if version == 0:
-        db.execute(_SCHEMA)
-        db.execute(f"PRAGMA user_version = {_VERSION}")
+        _make_table(db)
 
 
 def _row(letter: DeadLetter) -> tuple[Any, ...]:
