@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headgate.config.base import Duration, PluginOptions, SecretText, Section, Size
+from headgate.config.kafka import KafkaConnection
 from headgate.config.webhook import WebhookSignatureSection
 
 __all__ = [
@@ -101,11 +102,10 @@ class WebhookDestinationSection(Section):
     tls_ca: Path | None = Field(None, description="Certificates to trust instead of the system's (PEM).")
 
 
-class KafkaDestinationSection(Section):
+class KafkaDestinationSection(KafkaConnection):
     """Topics of a Kafka cluster. Every message is acknowledged by all replicas in sync, and carries its id."""
 
     type: Literal["kafka"]
-    servers: str = Field(min_length=1, description="Brokers to begin with: `host:port`, several separated by commas.")
     topic: str = Field(
         "{stream}.{topic}", description="Name of a topic whose rows have a stream; without one it is the row's topic."
     )
@@ -115,19 +115,6 @@ class KafkaDestinationSection(Section):
     queue_bytes: Size = Field(64 << 20, ge=1024, description="Messages waiting in a task, at most.")
     delivery_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
     connect_timeout: Duration = Field(5.0, gt=0, description="How long to wait for the cluster's first answer.")
-    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
-        "plaintext", description="Encryption and authentication."
-    )
-    sasl_mechanism: str | None = Field(None, description="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` and others.")
-    user: str | None = Field(None, description="User name for SASL.")
-    password: SecretText | None = Field(None, description="Password for `user`.")
-    password_file: Path | None = Field(None, description="Read `password` from this file.")
-    tls_ca: Path | None = Field(None, description="Certificate authority that signed the brokers' certificates.")
-    tls_cert: Path | None = Field(None, description="Client certificate.")
-    tls_key: Path | None = Field(None, description="Key of the client certificate.")
-    settings: dict[str, SecretText] = Field(
-        default_factory=dict, description='Any other setting of librdkafka: `{ "client.rack" = "a" }`.'
-    )
     exclusive: bool | None = Field(
         None,
         description="Whether only one pipeline writes the topics: then a replay begins behind what lies last in each "

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from headgate.config.base import Duration, Name, PluginOptions, SecretText, Section, Size
+from headgate.config.kafka import KafkaConnection
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 
 __all__ = [
     "FilesSourceSection",
+    "KafkaSourceSection",
     "PluginSourceSection",
     "PostgresCdcSourceSection",
     "PostgresPollSourceSection",
@@ -175,9 +177,38 @@ class FilesSourceSection(Section):
         return self
 
 
+class _TopicsSection(Section):
+    """What the sources that read topics share."""
+
+    topics: tuple[str, ...] = Field((), description='Names of topics: `["orders"]`.')
+    topic_pattern: str = Field("", description="Or a regular expression that names match as a whole.")
+    start_at: Literal["earliest", "latest"] = Field("earliest", description="Where the first start begins.")
+    group: str = Field("", description="A group whose offsets are moved on as messages are delivered, to watch its lag.")
+    max_rows_per_batch: int = Field(100_000, ge=1, description="The most messages one batch may take.")
+    partitions: int = Field(0, ge=0, le=1024, description="Tasks that read a batch, if more than the topics' own.")
+    poll_interval: Duration = Field(0.1, description="How often topics that had nothing new are looked at.")
+    fail_on_data_loss: bool = Field(True, description="Whether messages gone before they were read are an error.")
+
+    @model_validator(mode="after")
+    def _one_way_to_choose(self) -> Self:
+        if bool(self.topics) == bool(self.topic_pattern):
+            raise ValueError("set one of topics and topic_pattern")
+        if any("," in topic for topic in self.topics):
+            raise ValueError("a topic's name has no comma")
+        return self
+
+
+class KafkaSourceSection(_TopicsSection, KafkaConnection):
+    """Messages of topics of a Kafka cluster."""
+
+    type: Literal["kafka"]
+    request_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an answer.")
+
+
 SourceSection = Annotated[
     RandomSourceSection
     | FilesSourceSection
+    | KafkaSourceSection
     | PluginSourceSection
     | PostgresCdcSourceSection
     | PostgresPollSourceSection

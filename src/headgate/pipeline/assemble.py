@@ -23,6 +23,7 @@ from headgate.config.models import NatsSection, PipelineSection
 from headgate.config.routing import RouteTransform
 from headgate.config.sources import (
     FilesSourceSection,
+    KafkaSourceSection,
     PluginSourceSection,
     PostgresCdcSourceSection,
     PostgresPollSourceSection,
@@ -40,6 +41,7 @@ from headgate.pipeline.polled import files_source, poll_source
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.topics import kafka_source
 from headgate.pipeline.webhooks import webhook_destination, webhook_source
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
@@ -118,6 +120,8 @@ def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres
             return poll_source(name, section, url=own or postgres_url or "", origin=origin, directory=kept)
         case FilesSourceSection():
             return files_source(name, section, origin=f"{config.project.name}-{name}", directory=directory / "files")
+        case KafkaSourceSection():
+            return kafka_source(name, section, origin=f"{config.project.name}-{name}")
         case WebhookSourceSection():
             spool = config.project.data_dir / "webhooks" / name
             return webhook_source(name, section, origin=f"{config.project.name}-{name}", spool=spool)

@@ -1,0 +1,36 @@
+"""From the configuration to the sources that read topics."""
+
+from __future__ import annotations
+
+from headgate.config.sources import KafkaSourceSection
+from headgate.sources.kafka.source import KafkaSource
+
+__all__ = ["kafka_source"]
+
+
+def kafka_source(name: str, section: KafkaSourceSection, *, origin: str) -> KafkaSource:
+    password = section.password.get_secret_value() if section.password else None
+    settings = {
+        "bootstrap.servers": section.servers,
+        "security.protocol": section.security_protocol,
+        "sasl.mechanism": section.sasl_mechanism,
+        "sasl.username": section.user,
+        "sasl.password": password,
+        "ssl.ca.location": section.tls_ca,
+        "ssl.certificate.location": section.tls_cert,
+        "ssl.key.location": section.tls_key,
+        **{key: value.get_secret_value() for key, value in section.settings.items()},
+    }
+    options = {
+        "subscribe": ",".join(section.topics),
+        "subscribePattern": section.topic_pattern,
+        "startingOffsets": section.start_at,
+        "groupId": section.group,
+        "maxOffsetsPerTrigger": section.max_rows_per_batch,
+        "minPartitions": section.partitions,
+        "pollInterval": round(section.poll_interval * 1000),
+        "failOnDataLoss": str(section.fail_on_data_loss).lower(),
+        "requestTimeout": round(section.request_timeout * 1000),
+        **{f"kafka.{key}": value for key, value in settings.items() if value is not None},
+    }
+    return KafkaSource(name, {key: str(value) for key, value in options.items()}, origin)

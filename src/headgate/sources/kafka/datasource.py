@@ -1,0 +1,153 @@
+"""The Spark streaming source `kafkatopics`: `spark.readStream.format("kafkatopics")`.
+
+It needs no connector in Java. What it does of a log of topics, `pglog` does as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from headgate.model import StateError
+from headgate.sources.kafka.cluster import KafkaTopics
+from headgate.sources.kafka.offsets import Bounds, Partition, Range, Reached, lost, next_end, parse_start, ranges
+from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.kafka.rows import SCHEMA
+
+__all__ = ["KafkaTopicsDataSource", "Reading", "Topics", "TopicsStreamReader"]
+
+_log = logging.getLogger(__name__)
+Offset = dict[str, Any]
+
+
+class Topics(Protocol):
+    """A log of topics. Picklable; it connects when it is asked."""
+
+    def bounds(self) -> dict[Partition, Bounds]: ...
+    def read(self, wanted: Range) -> Iterator[pa.RecordBatch]: ...
+    def close(self) -> None: ...
+
+
+class Reading(Protocol):
+    """What both sources let their users say about the reading."""
+
+    @property
+    def starting_offsets(self) -> str: ...
+    @property
+    def max_offsets_per_trigger(self) -> int: ...
+    @property
+    def min_partitions(self) -> int: ...
+    @property
+    def poll_interval(self) -> int: ...
+    @property
+    def fail_on_data_loss(self) -> bool: ...
+
+
+class KafkaTopicsDataSource(DataSource):
+    """The messages of topics of a Kafka cluster."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkatopics"
+
+    def schema(self) -> str:
+        KafkaSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> TopicsStreamReader:
+        options = KafkaSourceOptions.from_spark(self.options)
+        return TopicsStreamReader(KafkaTopics(options), options)
+
+
+@dataclass
+class Messages(InputPartition):
+    """What one task reads."""
+
+    range: Range
+
+
+class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans ranges on the driver's machine, and reads them on the executors."""
+
+    def __init__(self, topics: Topics, reading: Reading) -> None:
+        self._topics = topics
+        self._reading = reading
+        self._quiet_since: float | None = None  # when the last look found nothing
+        self._until: dict[Partition, Bounds] | None = None  # where a run that ends, ends
+
+    def initialOffset(self) -> Offset:
+        return parse_start(self._reading.starting_offsets, self._topics.bounds()).to_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._reading.max_offsets_per_trigger)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        if self._is_resting():
+            return start
+        begin = Reached.from_offset(start)
+        bounds = self._until if self._until is not None else self._topics.bounds()
+        self._check(lost(begin, bounds))
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._reading.max_offsets_per_trigger
+        end = next_end(begin, bounds, None if isinstance(limit, ReadAllAvailable) else most)
+        self._quiet_since = time.monotonic() if end == begin else None
+        return start if end == begin else end.to_offset()
+
+    def _check(self, missing: list[str]) -> None:
+        if missing and self._reading.fail_on_data_loss:
+            raise StateError(
+                f"messages are gone before they were read: {'; '.join(missing[:5])}",
+                remedy="keep messages for longer; to go on with what is there, set failOnDataLoss to false",
+            )
+        for each in missing:
+            _log.warning("messages are gone before they were read", extra={"lost": each})
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._topics.bounds()
+
+    def _is_resting(self) -> bool:
+        """An idle query asks many times a second; the cluster is asked less often."""
+        if self._quiet_since is None or self._until is not None:
+            return False
+        return time.monotonic() - self._quiet_since < self._reading.poll_interval / 1000
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """A task for every partition with something new, and several for those with most of it if that is wanted."""
+        wanted = ranges(Reached.from_offset(start), Reached.from_offset(end))
+        total = sum(each.end - each.start for each in wanted)
+        size = max(1, -(-total // max(self._reading.min_partitions, 1))) if self._reading.min_partitions else total
+        return [Messages(part) for each in wanted for part in _cut(each, size)]
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: messages stay as long as the cluster keeps them."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Messages)
+        try:
+            yield from self._topics.read(partition.range)
+        finally:
+            self._topics.close()
+
+    def stop(self) -> None:
+        self._topics.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark sends the reader to the executors, which plan nothing.
+        return {"topics": self._topics, "reading": self._reading}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(TopicsStreamReader(**state).__dict__)
+
+
+def _cut(wanted: Range, size: int) -> list[Range]:
+    count = max(1, -(-(wanted.end - wanted.start) // max(size, 1)))
+    edges = [wanted.start + (wanted.end - wanted.start) * i // count for i in range(count + 1)]
+    return [Range(wanted.partition, a, b) for a, b in pairwise(edges)]
