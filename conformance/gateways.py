@@ -15,13 +15,14 @@ _STOP_S = 30.0
 
 
 @contextmanager
-def gateway(directory: Path, **settings: object) -> Iterator[str]:
+def gateway(directory: Path, *, postgres_url: str = "embedded", **settings: object) -> Iterator[str]:
     """Runs while the block does; gives the bootstrap address. `settings` are keys of `[gateway]`."""
     directory.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
     config = directory / "headgate.toml"
-    config.write_text("\n".join(["[gateway]", f"port = {port}", *lines, ""]))
+    postgres = ["[postgres]", f'url = "{postgres_url}"']
+    config.write_text("\n".join([*postgres, "[gateway]", f"port = {port}", *lines, ""]))
     command = [sys.executable, "-m", "headgate", "gateway", "--config", str(config)]
     with (directory / "gateway.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)

@@ -118,8 +118,9 @@ def _outcomes(suite: Path, work: Path, tests: Iterable[Test]) -> Iterator[Outcom
             if test.scenario not in addresses:
                 data = work / f"gateway-{test.scenario}"
                 shutil.rmtree(data, ignore_errors=True)
-                settings = {"auto_create_topics": test.scenario != "noautocreate", "default_partitions": 4}
-                addresses[test.scenario] = gateways.enter_context(gateway(data, **settings))
+                creates = test.scenario != "noautocreate"
+                running = gateway(data, auto_create_topics=creates, default_partitions=4)
+                addresses[test.scenario] = gateways.enter_context(running)
             outcome = _run_one(suite, work, test, addresses[test.scenario])
             mark = "passed" if outcome.passed else f"FAILED {outcome.why}"
             _say(f"{test.name:45} {outcome.seconds:6.1f} s  {mark}")

@@ -39,6 +39,8 @@ _SETTINGS = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # How often an idle query asks its source for news: a trade of idle CPU against latency.
     "spark.sql.streaming.pollingDelay": "25ms",
+    # A source that does not answer must not keep a stop waiting for ever, which is Spark's default.
+    "spark.sql.streaming.stopTimeout": "20s",
     # A send that failed is judged by the supervisor; Spark itself must not send again.
     "spark.task.maxFailures": "1",
     "spark.sql.session.timeZone": "UTC",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,7 +84,7 @@ class Bridge:
             self.bootstrap.stop()
         if self.supervisor is not None:
             self.supervisor.stop()
-            assert self.supervisor.join(90)  # the first batch of a process may be compiling
+            assert self.supervisor.join(90), thread_stacks()  # the first batch of a process may be compiling
 
     def ask(self, table: str, payload: bytes = b"") -> dict[str, Any]:
         """Over NATS, as a consumer would."""
@@ -143,6 +146,13 @@ def admin(endpoints: Endpoints) -> Iterator[Admin]:
     assert endpoints.postgres_url is not None
     with psycopg.connect(endpoints.postgres_url, autocommit=True) as connection:
         yield connection
+
+
+def thread_stacks() -> str:
+    """Where every thread is, for a test that waits for one in vain."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames().items()
+    return "\n".join(f"{names.get(ident)}:\n{''.join(traceback.format_stack(frame))}" for ident, frame in frames)
 
 
 @pytest.fixture
