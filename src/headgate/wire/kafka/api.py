@@ -37,9 +37,13 @@ class Api(Generic[_Q, _A]):
     def is_flexible(self, version: int) -> bool:
         return self.flexible is not None and version >= self.flexible
 
-    def decode_request(self, frame: bytes, version: int, position: int = 0) -> _Q:
-        """The request that fills a frame from `position` to its end."""
-        return read_message(self.request, frame, position, version, flexible=self._checked(version))
+    def decode_request(self, frame: bytes, version: int, position: int = 0, *, allow_rest: bool = False) -> _Q:
+        """The request that fills a frame from `position` to its end.
+
+        Brokers have always let bytes behind it pass, and librdkafka sends three when it asks for all topics.
+        """
+        flexible = self._checked(version)
+        return read_message(self.request, frame, position, version, flexible=flexible, allow_rest=allow_rest)
 
     def decode_response(self, frame: bytes, version: int, position: int = 0) -> _A:
         """The response that fills a frame from `position` to its end."""

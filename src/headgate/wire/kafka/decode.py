@@ -41,8 +41,13 @@ _Step: TypeAlias = Callable[[bytes, int, list[Any]], int]
 _B = TypeVar("_B", bound=Body)
 
 
-def read_message(cls: type[_B], frame: bytes, position: int, version: int, *, flexible: bool) -> _B:
-    """The message that fills a frame from `position` to its end; anything else raises `ProtocolError`."""
+def read_message(
+    cls: type[_B], frame: bytes, position: int, version: int, *, flexible: bool, allow_rest: bool = False
+) -> _B:
+    """The message that fills a frame from `position` to its end; anything else raises `ProtocolError`.
+
+    `allow_rest` lets bytes behind the message pass.
+    """
     try:
         message, end = _reader(cls, version, flexible)(frame, position)
     except ProtocolError as error:
@@ -51,7 +56,7 @@ def read_message(cls: type[_B], frame: bytes, position: int, version: int, *, fl
         raise ProtocolError("the message ends too early", remedy=REMEDY, where=_place(cls, version)) from None
     except UnicodeDecodeError:
         raise ProtocolError("a text is not UTF-8", remedy=REMEDY, where=_place(cls, version)) from None
-    if end != len(frame):
+    if end != len(frame) and not allow_rest:
         left = len(frame) - end
         raise ProtocolError(f"{left} bytes follow the message", remedy=REMEDY, where=_place(cls, version))
     assert isinstance(message, cls)

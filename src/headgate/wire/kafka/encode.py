@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from headgate.model import ProtocolError
-from headgate.wire.kafka.schema import STRING, UUID_KIND, Body, Field, Kind, fields_of
+from headgate.wire.kafka.schema import RECORDS, STRING, UUID_KIND, Body, Field, Kind, fields_of
 
 __all__ = ["Buffers", "string", "uvarint", "write_message"]
 
@@ -174,7 +174,8 @@ def _single_writer(kind: Kind | type[Body], version: int, flexible: bool) -> Wri
         return lambda out, value: out.append(value.bytes)
     if kind is STRING:
         return _string_writer(_compact_length if flexible else _INT16)
-    return _bytes_writer(_compact_length if flexible else _INT32)
+    write = _bytes_writer(_compact_length if flexible else _INT32)
+    return _parts_writer(write, _compact_length if flexible else _INT32) if kind is RECORDS else write
 
 
 def _string_writer(length: Callable[[int], bytes]) -> Writer:
@@ -191,6 +192,17 @@ def _bytes_writer(length: Callable[[int], bytes]) -> Writer:
     def write(out: Buffers, data: bytes | memoryview) -> None:
         out.append(length(len(data)))
         out.append(data)
+
+    return write
+
+
+def _parts_writer(write_bytes: Writer, length: Callable[[int], bytes]) -> Writer:
+    def write(out: Buffers, data: bytes | memoryview | tuple[bytes | memoryview, ...]) -> None:
+        if not isinstance(data, tuple):
+            write_bytes(out, data)
+            return
+        out.append(length(sum(map(len, data))))
+        out.extend(data)
 
     return write
 

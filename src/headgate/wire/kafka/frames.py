@@ -27,7 +27,7 @@ class FrameSplitter:
     """Bytes in through `feed`, frames without their length out through `frames`."""
 
     def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._buffer = bytearray()
         self._start = 0  # of the next frame; what lies before it is cut off when all frames are out
         self._broken: ProtocolError | None = None
@@ -36,6 +36,12 @@ class FrameSplitter:
     def idle(self) -> bool:
         """Whether nothing of a further frame has arrived yet."""
         return self._start == len(self._buffer)
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """The size of the frame that has begun, and how much of it is still to come; zeros while that is not known."""
+        size = None if self._broken else self._size()
+        return (0, 0) if size is None else (size, self._start + 4 + size - len(self._buffer))
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes; take the frames out before feeding more."""
@@ -62,9 +68,9 @@ class FrameSplitter:
         if len(self._buffer) < self._start + 4:
             return None
         size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
-        if not 0 <= size <= self._max_bytes:
+        if not 0 <= size <= self.max_bytes:
             raise ProtocolError(
-                f"a frame of {size} bytes, but at most {self._max_bytes} may be",
+                f"a frame of {size} bytes, but at most {self.max_bytes} may be",
                 remedy="Check that the peer speaks Kafka's protocol, without TLS if the port has none.",
             )
         return size

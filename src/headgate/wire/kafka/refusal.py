@@ -8,9 +8,13 @@ __all__ = ["Refused"]
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
-    """An answer to a client, with the protocol's code and a sentence for people."""
+    """An answer to a client, with the protocol's code and a sentence for people.
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
+    `records` are those of a batch that are to blame, counted from 0; a producer may send the others again.
+    """
+
+    def __init__(self, code: ErrorCode, message: str = "", *, records: tuple[int, ...] = ()) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message or None
+        self.records = records

@@ -34,6 +34,7 @@ __all__ = [
     "Int32",
     "Int64",
     "Kind",
+    "RecordParts",
     "Records",
     "String",
     "Uuid",
@@ -76,6 +77,8 @@ String: TypeAlias = Annotated[str, STRING]
 Bytes: TypeAlias = Annotated[bytes, BYTES]
 # Read as a view into the frame, so that record batches are not copied; it keeps the frame alive.
 Records: TypeAlias = Annotated[bytes | memoryview, RECORDS]
+# Written one after the other: the batches of a Fetch response lie in many places.
+RecordParts: TypeAlias = Annotated[bytes | memoryview | tuple[bytes | memoryview, ...], RECORDS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from headgate.wire.kafka.schema import (
     Int16,
     Int32,
     Int64,
-    Records,
+    RecordParts,
     String,
     Uuid,
     between,
@@ -124,7 +124,7 @@ class FetchedPartition(Body, frozen=True):
     snapshot_id: Annotated[SnapshotId, since(12), tag(2)] = SnapshotId()
     aborted_transactions: tuple[AbortedTransaction, ...] | None = ()
     preferred_read_replica: Annotated[Int32, since(11)] = -1
-    records: Records | None = None
+    records: RecordParts | None = None
 
 
 class FetchedTopic(Body, frozen=True):
