@@ -1,0 +1,232 @@
+"""Topics: in memory for every request, in PostgreSQL for good.
+
+A change is one transaction that raises the version of the catalogue and notifies all gateways. Whoever sees a version
+that is not the one after its own reads everything again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+import psycopg
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool
+
+from headgate.commitlog.configs import check_configs, retention_class
+from headgate.commitlog.prepare import Rules, rules_of
+from headgate.gateway.store.statements import sql
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["CATALOG_CHANNEL", "Catalog", "Topic"]
+
+CATALOG_CHANNEL = "kafka_catalog"
+MAX_PARTITIONS = 100_000
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+Pool = AsyncConnectionPool[psycopg.AsyncConnection]
+_Row = tuple[int, UUID, str, dict[str, str], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. `configs` is what somebody set; what counts otherwise is in `headgate.commitlog.configs`."""
+
+    id: int
+    uuid: UUID
+    name: str
+    parts: tuple[int, ...]  # part_id by index
+    configs: Mapping[str, str]
+
+
+class Catalog:
+    """All topics. `get` and `by_id` look in memory only, which another gateway's change reaches a moment later."""
+
+    def __init__(self, pool: Pool, on_gone: Callable[[Collection[int]], None]) -> None:
+        self._pool = pool
+        self._on_gone = on_gone
+        self._version = -1
+        self._by_name: dict[str, Topic] = {}
+        self._by_uuid: dict[UUID, Topic] = {}
+        self._rules: dict[UUID, tuple[Topic, Rules]] = {}
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, uuid: UUID) -> Topic | None:
+        return self._by_uuid.get(uuid)
+
+    async def find(self, name: str) -> Topic | None:
+        """As `get`, but asks PostgreSQL if there is none in memory."""
+        return self.get(name) or await self._find(name)
+
+    async def find_id(self, uuid: UUID) -> Topic | None:
+        return self.by_id(uuid) or await self._find(uuid)
+
+    async def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        await self.refresh()
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def rules(self, topic: Topic) -> Rules:
+        """What the topic asks of batches."""
+        known = self._rules.get(topic.uuid)
+        if known is None or known[0] is not topic:
+            known = self._rules[topic.uuid] = topic, rules_of(topic.configs)
+        return known[1]
+
+    async def create(
+        self, name: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> Topic:
+        """A new topic. Raises `Refused`."""
+        _check_name(name)
+        _check_partitions(partitions)
+        check_configs(configs)
+        async with self._pool.connection() as connection, connection.transaction(force_rollback=validate_only):
+            version = await self._change(connection, name)
+            topic_id = await _value(connection, sql("create_topic"), [name, Jsonb(dict(configs))])
+            if topic_id is None:
+                raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            await connection.execute(sql("create_partitions"), [topic_id, *retention_class(configs), 0, partitions])
+            topic = await _read(connection, name)
+            assert topic is not None
+        if not validate_only:
+            await self._learn(version, topic)
+        return topic
+
+    async def delete(self, name_or_uuid: str | UUID) -> None:
+        """Remove a topic; its records are out of reach at once. Raises `Refused`."""
+        async with self._pool.connection() as connection, connection.transaction():
+            topic = await self._locked(connection, name_or_uuid)
+            version = await self._change(connection, topic.name)
+            await connection.execute(sql("delete_topic"), [topic.id])
+        await self._learn(version, topic, is_gone=True)
+
+    async def add_partitions(self, name: str, total: int, validate_only: bool = False) -> Topic:
+        """Let a topic have `total` partitions, which must be more than it has. Raises `Refused`."""
+        _check_partitions(total)
+        async with self._pool.connection() as connection, connection.transaction(force_rollback=validate_only):
+            topic = await self._locked(connection, name)
+            count = len(topic.parts)
+            if total <= count:
+                text = f"The topic {name} currently has {count} partition(s); {total} would not be an increase."
+                raise Refused(ErrorCode.INVALID_PARTITIONS, text)
+            version = await self._change(connection, name)
+            added = [topic.id, *retention_class(topic.configs), count, total]
+            await connection.execute(sql("create_partitions"), added)
+            topic = await _read(connection, name) or topic
+        if not validate_only:
+            await self._learn(version, topic)
+        return topic
+
+    async def alter_configs(
+        self,
+        name: str,
+        set: Mapping[str, str],  # noqa: A002
+        delete: Collection[str],
+        validate_only: bool = False,
+    ) -> Topic:
+        """Set some settings and take back others. Raises `Refused`."""
+        check_configs(set)
+        async with self._pool.connection() as connection, connection.transaction(force_rollback=validate_only):
+            topic = await self._locked(connection, name)
+            kept = {key: value for key, value in topic.configs.items() if key not in delete}
+            configs = {**kept, **set}
+            version = await self._change(connection, name)
+            await connection.execute(sql("alter_topic"), [topic.id, Jsonb(configs), *retention_class(configs)])
+            topic = await _read(connection, name) or topic
+        if not validate_only:
+            await self._learn(version, topic)
+        return topic
+
+    async def refresh(self) -> None:
+        """Read everything again if anything has changed."""
+        async with self._pool.connection() as connection:
+            await self.refresh_on(connection)
+
+    async def refresh_on(self, connection: psycopg.AsyncConnection) -> None:
+        async with connection.transaction():
+            version = await _value(connection, sql("catalog_version"))
+            if version == self._version:
+                return
+            # The version was read first: topics that are newer than it will be read once more, and none is missed.
+            cursor = await connection.execute(sql("topics"))
+            topics = [_topic(row) for row in await cursor.fetchall()]
+        assert isinstance(version, int)
+        if version > self._version:
+            self._replace(version, topics)
+
+    def _replace(self, version: int, topics: list[Topic]) -> None:
+        before = {part for topic in self._by_name.values() for part in topic.parts}
+        # A topic that has not changed stays the same object.
+        topics = [known if (known := self._by_uuid.get(topic.uuid)) == topic else topic for topic in topics]
+        self._version = version
+        self._by_name = {topic.name: topic for topic in topics}
+        self._by_uuid = {topic.uuid: topic for topic in topics}
+        self._rules = {uuid: rules for uuid, rules in self._rules.items() if uuid in self._by_uuid}
+        self._on_gone(before.difference(part for topic in topics for part in topic.parts))
+
+    async def _learn(self, version: int, topic: Topic, *, is_gone: bool = False) -> None:
+        """Take over an own change, if nobody else has made one in between."""
+        if version != self._version + 1:
+            await self.refresh()
+            return
+        self._version = version
+        if is_gone:
+            self._by_name.pop(topic.name, None)
+            self._by_uuid.pop(topic.uuid, None)
+            self._rules.pop(topic.uuid, None)
+            self._on_gone(topic.parts)
+        else:
+            self._by_name[topic.name] = self._by_uuid[topic.uuid] = topic
+
+    async def _find(self, key: str | UUID) -> Topic | None:
+        async with self._pool.connection() as connection:
+            await self.refresh_on(connection)
+        return self._by_name.get(key) if isinstance(key, str) else self._by_uuid.get(key)
+
+    async def _locked(self, connection: psycopg.AsyncConnection, key: str | UUID) -> Topic:
+        """A topic as it is in PostgreSQL, while nobody else changes any."""
+        await connection.execute(sql("lock_catalog"))
+        topic = await _read(connection, key)
+        if topic is None:
+            is_name = isinstance(key, str)
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name else ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
+    async def _change(self, connection: psycopg.AsyncConnection, name: str) -> int:
+        version = await _value(connection, sql("change_catalog"), [CATALOG_CHANNEL, name])
+        assert isinstance(version, int)
+        return version
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None or name in (".", ".."):
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name {name[:250]!r} is illegal: 1 to 249 of a-z A-Z 0-9 . _ -, and neither '.' nor '..'",
+        )
+
+
+def _check_partitions(count: int) -> None:
+    if not 1 <= count <= MAX_PARTITIONS:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {MAX_PARTITIONS}.")
+
+
+def _topic(row: _Row) -> Topic:
+    topic_id, uuid, name, configs, parts = row
+    return Topic(topic_id, uuid, name, tuple(parts), configs)
+
+
+async def _read(connection: psycopg.AsyncConnection, key: str | UUID) -> Topic | None:
+    statement = sql("topic_by_name" if isinstance(key, str) else "topic_by_uuid")
+    row = await (await connection.execute(statement, [key])).fetchone()
+    return None if row is None else _topic(row)
+
+
+async def _value(connection: psycopg.AsyncConnection, statement: bytes, values: list[object] | None = None) -> object:
+    row = await (await connection.execute(statement, values)).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,171 @@
+"""Reading: batches from memory or PostgreSQL, and offsets by time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from headgate.commitlog.read import FETCH_SQL
+from headgate.gateway.store.statements import sql
+from headgate.gateway.store.tails import Buffer, Tails, served
+from headgate.wire.kafka import place_batch, read_records
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["Fetched", "Found", "Reader", "Want"]
+
+logger = logging.getLogger(__name__)
+
+Pool = AsyncConnectionPool[psycopg.AsyncConnection]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A partition to read, from where, and at most how much."""
+
+    part_id: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a partition had. The buffers are whole batches, one after the other."""
+
+    part_id: int
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    buffers: list[Buffer] = field(default_factory=list)
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record, by its offset and time."""
+
+    offset: int
+    timestamp: int
+
+
+class Reader:
+    """Fetch and ListOffsets."""
+
+    def __init__(self, pool: Pool, tails: Tails) -> None:
+        self._pool = pool
+        self._tails = tails
+
+    async def fetch(self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Fetched]:
+        """One answer for each want, in their order, as soon as there are `min_bytes` or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max_wait_s
+        while True:
+            fetched = await self._read(wants, max_bytes)
+            left_s = deadline - loop.time()
+            if left_s <= 0 or self._is_enough(fetched, min_bytes):
+                return fetched
+            await self._tails.wait([(each.part_id, each.high_watermark) for each in fetched], left_s)
+
+    def _is_enough(self, fetched: Sequence[Fetched], min_bytes: int) -> bool:
+        is_wrong = any(each.error is not ErrorCode.NONE for each in fetched)
+        return is_wrong or not fetched or sum(each.size for each in fetched) >= min_bytes
+
+    async def _read(self, wants: Sequence[Want], max_bytes: int) -> list[Fetched]:
+        """Those that lag first: what is in memory is there for them next time, too."""
+        by_want = dict[Want, Fetched]()
+        asked = [want for want in wants if not self._is_in_memory(want)]
+        if asked:
+            by_want = await self._ask(asked, max_bytes)
+            max_bytes -= sum(each.size for each in by_want.values())
+        for want in wants:
+            if want not in by_want:
+                is_first = all(each.size == 0 for each in by_want.values())
+                by_want[want] = self._remember(want, max_bytes, is_first=is_first)
+                max_bytes -= by_want[want].size
+        return [by_want[want] for want in wants]
+
+    def _is_in_memory(self, want: Want) -> bool:
+        tail = self._tails.get(want.part_id)
+        if not tail.is_known or want.offset > tail.next_offset:
+            return False
+        return want.offset <= tail.log_start_offset - 1 or want.offset == tail.next_offset or tail.has(want.offset)
+
+    def _remember(self, want: Want, max_bytes: int, *, is_first: bool) -> Fetched:
+        tail = self._tails.get(want.part_id)
+        fetched = Fetched(want.part_id, ErrorCode.NONE, tail.next_offset, tail.log_start_offset)
+        if want.offset < tail.log_start_offset or want.offset > tail.next_offset:
+            fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif tail.has(want.offset):
+            fetched.buffers, fetched.size = tail.cached(want.offset, min(max_bytes, want.max_bytes), is_first=is_first)
+        return fetched
+
+    async def _ask(self, wants: Sequence[Want], max_bytes: int) -> dict[Want, Fetched]:
+        fetched = {want: Fetched(want.part_id) for want in wants}
+        columns = [want.part_id for want in wants], [want.offset for want in wants], [want.max_bytes for want in wants]
+        for row in await self._rows(FETCH_SQL, [*columns, max_bytes]):
+            ord_, next_offset, log_start_offset, base_offset, _, data = row
+            want = wants[ord_ - 1]
+            if data is not None:
+                fetched[want].buffers += served(base_offset, memoryview(data))
+                fetched[want].size += len(data)
+            else:
+                self._bounds(want, fetched[want], next_offset, log_start_offset)
+        return fetched
+
+    def _bounds(self, want: Want, fetched: Fetched, next_offset: int | None, log_start_offset: int) -> None:
+        if next_offset is None:
+            fetched.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        self._tails.moved(want.part_id, next_offset, log_start_offset, is_known=True)
+        fetched.high_watermark, fetched.log_start_offset = next_offset, log_start_offset
+        if not log_start_offset <= want.offset <= next_offset:
+            fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
+
+    async def bounds(self, part_id: int) -> tuple[int, int]:
+        """Where a partition begins and ends at this moment."""
+        rows = await self._rows(sql("bounds"), [[part_id]])
+        if not rows:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        _, next_offset, log_start_offset = rows[0]
+        self._tails.moved(part_id, next_offset, log_start_offset)
+        return log_start_offset, next_offset
+
+    async def at_time(self, part_id: int, timestamp: int) -> Found | None:
+        """The first record of that time or later."""
+        first, _ = await self.bounds(part_id)
+        while True:
+            base_offset, last_offset, data = (await self._rows(sql("at_time"), [part_id, timestamp, first]))[0]
+            if data is None:
+                return None
+            for record in _records(base_offset, data):
+                if record.offset >= first and record.timestamp >= timestamp:
+                    return record
+            first = last_offset + 1  # it was the part of a batch that is deleted already
+
+    async def max_timestamp(self, part_id: int) -> Found | None:
+        """The first of the records with the greatest timestamp."""
+        rows = await self._rows(sql("max_timestamp"), [part_id])
+        if not rows:
+            return None
+        return await self.at_time(part_id, rows[0][0])
+
+    async def _rows(self, statement: LiteralString | bytes, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:
+            async with self._pool.connection() as connection, connection.cursor(binary=True) as cursor:
+                await cursor.execute(statement, values)
+                return await cursor.fetchall()
+        except psycopg.OperationalError as error:
+            logger.warning("the log cannot be read: %s", error)
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "PostgreSQL cannot be reached") from error
+
+
+def _records(base_offset: int, data: bytes) -> list[Found]:
+    batch = bytearray(data)
+    place_batch(batch, base_offset, 0)
+    return [Found(record.offset, record.timestamp) for record in read_records(memoryview(batch))]

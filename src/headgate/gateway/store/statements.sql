@@ -1,0 +1,157 @@
+-- The statements of the store. `%s` are their values, in the order of the text.
+
+-- name: lock_catalog
+select version from kafka.catalog for update
+
+-- name: change_catalog
+-- Queues behind other changes, and tells all gateways when the transaction commits.
+update kafka.catalog set version = version + 1 returning version, pg_notify(%s, %s)
+
+-- name: catalog_version
+select version from kafka.catalog
+
+-- name: topics
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
+from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+group by t.id
+
+-- name: topic_by_name
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
+from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+where t.name = %s
+group by t.id
+
+-- name: topic_by_uuid
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
+from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+where t.uuid = %s
+group by t.id
+
+-- name: create_topic
+insert into kafka.topics (name, configs) values (%s, %s) on conflict (name) do nothing returning id
+
+-- name: create_partitions
+insert into kafka.partitions (topic_id, class_id, index)
+select %s, kafka.class_of(%s, %s), i from generate_series(%s::int, %s::int - 1) as i
+
+-- name: delete_topic
+select kafka.delete_topic(%s)
+
+-- name: alter_topic
+select kafka.alter_topic(%s, %s, %s, %s)
+
+-- name: bounds
+select part_id, next_offset, log_start_offset from kafka.partitions where part_id = any(%s::int[])
+
+-- name: at_time
+select base_offset, last_offset, data from kafka.at_time(%s, %s, %s)
+
+-- name: delete_records
+select log_start_offset, next_offset from kafka.delete_records(%s, %s)
+
+-- name: sizes
+select part_id, size from kafka.partitions where part_id = any(%s::int[])
+
+-- name: new_producer_id
+select nextval('kafka.producer_ids')
+
+-- name: notify
+-- Nobody has to wait for the disk: a notification that a crash swallows is about a server that was there before it.
+select set_config('synchronous_commit', 'off', true), pg_notify('kafka_log', %s)
+
+-- name: max_timestamp
+-- Of all batches that are alive: the greatest ever may be deleted.
+select max(b.max_ts) from kafka.partitions as p
+cross join lateral kafka.spans_from(p.part_id, p.log_start_offset) as s
+cross join lateral (
+  select max_ts from kafka.batches as b
+  where b.segment_id = s.segment_id and b.part_id = p.part_id
+    and b.last_offset >= greatest(p.log_start_offset, s.start) and b.last_offset < s.stop
+) as b
+where p.part_id = %s having max(b.max_ts) is not null
+
+-- name: full_classes
+select class_id from kafka.full_classes(%s, %s)
+
+-- name: open_segment
+select kafka.open_segment(%s)
+
+-- name: expired
+select part_id, new_start from kafka.expired(%s, %s, %s)
+
+-- name: dead_spans
+select part_id, first_offset, segment_id, stop from kafka.dead_spans()
+
+-- name: bury
+select kafka.bury(%s, %s, %s, %s)
+
+-- name: dead_segments
+-- Closed segments in which nothing is alive, and how far they have come on their way out.
+select s.id, case when i.inhrelid is null then 'detached' when i.inhdetachpending then 'pending' else 'attached' end
+from kafka.segments as s
+join pg_class as c on c.oid = to_regclass('kafka.segment_' || s.id)
+left join pg_inherits as i on i.inhrelid = c.oid
+where s.closed_at is not null and not exists (select from kafka.spans as x where x.segment_id = s.id)
+order by s.id
+
+-- name: sparse_segments
+select segment_id, share from kafka.sparse_segments()
+
+-- name: thin
+select kafka.thin(%s, %s)
+
+-- name: forget_segment
+delete from kafka.segments where id = %s
+
+-- name: forget_producers
+-- As Kafka: a producer that is silent for a day, and comes back, begins anew.
+delete from kafka.producers where seen_at < now() - interval '1 day'
+
+-- name: compactable
+select p.part_id, t.configs, p.log_start_offset, p.compacted_to, p.compact_next, p.next_offset
+from kafka.partitions as p join kafka.topics as t on t.id = p.topic_id
+where t.configs ->> 'cleanup.policy' like '%compact%' and p.next_offset > p.log_start_offset
+
+-- name: compact_next
+update kafka.partitions set compact_next = next_offset where part_id = %s
+
+-- name: compacted
+update kafka.partitions set compacted_to = greatest(compacted_to, %s) where part_id = %s
+
+-- name: replace_batch
+select kafka.replace_batch(%b, %b, (%b::kafka.incoming[])[1], %b, %b)
+
+-- name: remove_batch
+select kafka.replace_batch(%b, %b, null, null, null)
+
+-- name: shrink
+update kafka.partitions set size = size - %s where part_id = %s
+
+-- name: lock_head
+select from kafka.head for update
+
+-- name: take_inbox
+-- The oldest messages, as many as fit into a few megabytes but at least one.
+delete from kafka.inbox where id in (
+  select id from (
+    select id, octets, sum(octets) over (order by id) as total from (
+      select id, coalesce(length(key), 0) + coalesce(length(value), 0) + 100 as octets
+      from kafka.inbox order by id limit %s) as oldest
+  ) as summed where total - octets < %s)
+returning id, topic_id, partition, key, value, headers, (extract(epoch from written_at) * 1000)::bigint
+
+-- name: inbox_topics
+select t.id, t.configs, array_agg(p.part_id order by p.index)
+from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+where t.id = any(%s::int[]) group by t.id
+
+-- name: drop_empty_spans
+select kafka.drop_empty_spans(%s)
+
+-- name: dirty_bytes
+select coalesce(sum(b.size), 0)::bigint from kafka.spans_from(%(part)s, %(first)s) as s
+cross join lateral (
+  select size from kafka.batches as b
+  where b.segment_id = s.segment_id and b.part_id = %(part)s
+    and b.last_offset >= greatest(s.start, %(first)s) and b.last_offset < least(s.stop, %(stop)s)
+) as b

@@ -1,0 +1,208 @@
+"""The log of one gateway process: what handlers call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, Self
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+from headgate.commitlog.append import Appended, Outcome
+from headgate.commitlog.configs import value_of
+from headgate.commitlog.install import install
+from headgate.commitlog.positions import compile_ahead
+from headgate.commitlog.prepare import Batch, prepare
+from headgate.gateway.ending import end
+from headgate.gateway.store.catalog import CATALOG_CHANNEL, Catalog, Topic
+from headgate.gateway.store.compaction import compact
+from headgate.gateway.store.duty import Duty
+from headgate.gateway.store.inbox import Inbox
+from headgate.gateway.store.links import LOG_CHANNEL, Announcer, Listener, read_announcement
+from headgate.gateway.store.reader import Fetched, Found, Reader, Want
+from headgate.gateway.store.retention import retain
+from headgate.gateway.store.settings import StoreSettings
+from headgate.gateway.store.statements import sql
+from headgate.gateway.store.tails import Tails
+from headgate.gateway.store.writer import Writer
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["Store"]
+
+logger = logging.getLogger(__name__)
+
+_POOL_TIMEOUT_S = 10.0
+
+
+class Store:
+    """Topics and their records. Made by `open`; `close` finishes what is queued."""
+
+    def __init__(self, url: str, settings: StoreSettings) -> None:
+        self._settings = settings
+        self.pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=settings.pool_size,
+            kwargs={"autocommit": True, "application_name": "headgate gateway"},
+            timeout=_POOL_TIMEOUT_S,
+            open=False,
+        )
+        self.tails = Tails(settings.cache_bytes)
+        self.catalog = Catalog(self.pool, self.tails.forget)
+        self._writer = Writer(url, settings, self._committed)
+        self._reader = Reader(self.pool, self.tails)
+        self._announcer = Announcer(self.pool, settings.announce_interval_s)
+        self._listener = Listener(url, settings.poll_interval_s, self._poll)
+        self._catalog_changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._url = url
+
+    @classmethod
+    async def open(cls, url: str, *, settings: StoreSettings | None = None) -> Self:
+        """Install the schema, connect, and start what runs beside the requests."""
+        await asyncio.to_thread(_install, url)
+        store = cls(url, settings or StoreSettings())
+        try:
+            await store._start()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def _start(self) -> None:
+        await self.pool.open(wait=True)
+        await self.catalog.refresh()
+        await self._writer.open()
+        self.on_notify(LOG_CHANNEL, lambda payload: read_announcement(self.tails, payload))
+        self.on_notify(CATALOG_CHANNEL, lambda _: self._catalog_changed.set())
+        runs = [self._announcer.run(), self._listener.run(self.tails.doubt), self._follow_catalog()]
+        for run in (*runs, *(duty.run() for duty in self._duties())):
+            task = asyncio.create_task(run)
+            task.add_done_callback(_report)
+            self._tasks.append(task)
+
+    def _duties(self) -> list[Duty]:
+        """What one gateway does for all."""
+        settings = self._settings
+        keys = settings.compaction_keys
+        return [
+            Duty("inbox", self._url, settings.inbox_interval_s, Inbox(self._committed).drain),
+            Duty(
+                "retention",
+                self._url,
+                settings.housekeeping_interval_s,
+                partial(retain, settings=settings, on_moved=self._moved),
+            ),
+            Duty("compaction", self._url, settings.compaction_interval_s, partial(compact, max_keys=keys)),
+        ]
+
+    async def close(self) -> None:
+        """Finish what is queued, then let go of everything."""
+        await self._writer.close()
+        await end(*self._tasks)
+        await self.pool.close()
+
+    def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
+        """Call back with every payload, and with an empty one whenever notifications may have been missed."""
+        self._listener.on_notify(channel, callback)
+
+    # Writing
+
+    async def append(self, topic: Topic, index: int, records: bytes | memoryview) -> Appended:
+        """Append the batches of one partition. Queued before the first await. Raises `Refused`."""
+        if not 0 <= index < len(topic.parts):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {index}")
+        batches = prepare(records, self.catalog.rules(topic))
+        is_durable = value_of(topic.configs, "headgate.async.commit") != "true"
+        return await self._writer.append(topic.parts[index], batches, is_durable=is_durable)
+
+    def _committed(self, part_id: int, batch: Batch, outcome: Outcome) -> None:
+        next_offset = outcome.base_offset + batch.count
+        self.tails.appended(part_id, outcome.base_offset, next_offset - 1, batch.data)
+        self.tails.moved(part_id, next_offset, outcome.log_start_offset)
+        self._announcer.say(part_id, next_offset, outcome.log_start_offset)
+
+    async def new_producer_id(self) -> int:
+        """A number that no idempotent producer has had."""
+        return int((await self._rows("new_producer_id"))[0][0])
+
+    async def delete_records(self, topic: Topic, index: int, before: int) -> int:
+        """Remove what lies before an offset; -1 for everything. Returns where the partition begins now."""
+        if not 0 <= index < len(topic.parts):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {index}")
+        part_id = topic.parts[index]
+        ((log_start_offset, next_offset),) = await self._rows("delete_records", [part_id, before])
+        if log_start_offset is None:
+            await self._reader.bounds(part_id)
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic.name}/{index} does not reach to {before}")
+        self._moved(part_id, next_offset, log_start_offset)
+        return int(log_start_offset)
+
+    def _moved(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
+        self.tails.heard(part_id, next_offset, log_start_offset)
+        self._announcer.say(part_id, next_offset, log_start_offset)
+
+    # Reading
+
+    async def fetch(self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Fetched]:
+        """Batches for each want, in their order, as soon as there are `min_bytes` or the time is over."""
+        return await self._reader.fetch(wants, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+
+    async def earliest(self, part_id: int) -> int:
+        return (await self._reader.bounds(part_id))[0]
+
+    async def latest(self, part_id: int) -> int:
+        return (await self._reader.bounds(part_id))[1]
+
+    async def at_time(self, part_id: int, timestamp: int) -> Found | None:
+        """The first record of that time or later."""
+        return await self._reader.at_time(part_id, timestamp)
+
+    async def max_timestamp(self, part_id: int) -> Found | None:
+        """The first of the records with the greatest timestamp."""
+        return await self._reader.max_timestamp(part_id)
+
+    async def sizes(self, topics: Iterable[Topic]) -> dict[int, int]:
+        """How many bytes of batches every partition of these topics holds."""
+        parts: Collection[int] = [part for topic in topics for part in topic.parts]
+        return dict(await self._rows("sizes", [parts]))
+
+    async def _rows(self, name: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        async with self.pool.connection() as connection:
+            return await (await connection.execute(sql(name), values)).fetchall()
+
+    # Keeping up with others
+
+    async def _poll(self, connection: psycopg.AsyncConnection) -> None:
+        """In case a notification was lost."""
+        await self.catalog.refresh_on(connection)
+        if watched := self.tails.watched():
+            cursor = await connection.execute(sql("bounds"), [watched])
+            for part_id, next_offset, log_start_offset in await cursor.fetchall():
+                self.tails.heard(part_id, next_offset, log_start_offset)
+
+    async def _follow_catalog(self) -> None:
+        while True:
+            await self._catalog_changed.wait()
+            self._catalog_changed.clear()
+            try:
+                await self.catalog.refresh()
+            except psycopg.Error:
+                await asyncio.sleep(self._settings.poll_interval_s)
+                self._catalog_changed.set()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """These tasks end when the store is closed, and not before."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a task of the store has failed", exc_info=error)
+
+
+def _install(url: str) -> None:
+    compile_ahead()
+    with psycopg.connect(url) as connection:
+        install(connection)

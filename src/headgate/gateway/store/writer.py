@@ -1,0 +1,238 @@
+"""Group commit: one task, one connection, and everything that waits goes into the log with the next commit.
+
+If the connection breaks during a commit, nobody knows whether it happened. Idempotent batches are sent again, since a
+second arrival is recognised; the producers of all others are told to try again, and decide for themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import psycopg
+
+from headgate.commitlog.append import APPEND_SQL, SESSION_SQL, Appended, Outcome, append_arguments, outcomes
+from headgate.commitlog.parameters import TYPES_SQL, register
+from headgate.commitlog.prepare import Batch
+from headgate.gateway.store.settings import StoreSettings
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["Committed", "Writer"]
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_TIMEOUT_S = 5
+_FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.05, 2.0
+# Who says this will take nothing more: the connection is of no use.
+_UNUSABLE = ("57P", "25006", "08")
+
+Committed = Callable[[int, Batch, Outcome], None]
+
+
+class _Pending:
+    """The batches of one call, and the place for its answer."""
+
+    __slots__ = ("batches", "deadline", "done", "is_durable", "part_id", "size")
+
+    def __init__(self, part_id: int, batches: tuple[Batch, ...], is_durable: bool, deadline: float) -> None:
+        self.part_id = part_id
+        self.batches = batches
+        self.is_durable = is_durable
+        self.size = sum(batch.size + len(batch.plain or b"") for batch in batches)
+        self.deadline = deadline
+        self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a second attempt is recognised as one."""
+        return all(batch.producer_id >= 0 for batch in self.batches)
+
+    def refuse(self, code: ErrorCode, message: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(Refused(code, message))
+
+
+class Writer:
+    """Appends for one gateway. `on_commit` is told of every batch before its producer is."""
+
+    def __init__(self, url: str, settings: StoreSettings, on_commit: Committed) -> None:
+        self._url = url
+        self._settings = settings
+        self._on_commit = on_commit
+        self._queue: deque[_Pending] = deque()
+        self._queued_bytes = 0
+        self._has_work = asyncio.Event()
+        self._is_closing = False
+        self._connection: psycopg.AsyncConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._connect()
+        self._task = asyncio.create_task(self._run(), name="log writer")
+
+    async def close(self) -> None:
+        """Write what is queued, as long as that takes no longer than its requests may wait."""
+        self._is_closing = True
+        self._has_work.set()
+        if self._task is not None:
+            await self._task
+        await self._drop()
+
+    async def append(self, part_id: int, batches: tuple[Batch, ...], *, is_durable: bool) -> Appended:
+        """Queued before the first await: the order of calls is the order in the log."""
+        if self._is_closing:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the gateway is stopping")
+        if self._queued_bytes > self._settings.queue_bytes:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too much is waiting to be written")
+        now = asyncio.get_running_loop().time()
+        pending = _Pending(part_id, batches, is_durable, now + self._settings.append_timeout_s)
+        self._queue.append(pending)
+        self._queued_bytes += pending.size
+        self._has_work.set()
+        return await pending.done
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    async def _run(self) -> None:
+        while not (self._is_closing and not self._queue):
+            await self._has_work.wait()
+            group = self._take()
+            if group:
+                try:
+                    await self._write(group)
+                except Exception:
+                    logger.exception("an append failed")
+                    for pending in group:
+                        pending.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "the append failed")
+            elif not self._is_closing:
+                self._has_work.clear()
+
+    def _take(self) -> list[_Pending]:
+        group: list[_Pending] = []
+        size = 0
+        while self._queue and (not group or size + self._queue[0].size <= self._settings.group_bytes):
+            pending = self._queue.popleft()
+            size += pending.size
+            group.append(pending)
+        self._queued_bytes -= size
+        return group
+
+    async def _write(self, group: list[_Pending]) -> None:
+        """Until every one of the group has its answer."""
+        while group:
+            connection = await self._connected(group)
+            if connection is None:
+                return
+            try:
+                async with asyncio.timeout(self._settings.append_timeout_s):
+                    results = await self._commit(connection, group)
+            except TimeoutError:  # somebody else holds the log, or the network swallows what we say
+                group = await self._lost(group, "no answer")
+                self._refuse_late(group)
+            except psycopg.Error as error:
+                group = await self._failed(group, error)
+            else:
+                self._answer(group, results)
+                return
+
+    async def _commit(self, connection: psycopg.AsyncConnection, group: Sequence[_Pending]) -> list[Outcome]:
+        batches = [(pending.part_id, batch) for pending in group for batch in pending.batches]
+        is_durable = any(pending.is_durable for pending in group)
+        async with connection.cursor(binary=True) as cursor:
+            await cursor.execute(APPEND_SQL, append_arguments(batches, is_durable=is_durable))
+            return outcomes(await cursor.fetchall())
+
+    async def _failed(self, group: list[_Pending], error: psycopg.Error) -> list[_Pending]:
+        """Answer those that must be answered now; the others are to be tried again."""
+        assert self._connection is not None
+        state = error.sqlstate or ""
+        if not self._connection.broken and not state.startswith(_UNUSABLE):
+            return await self._failed_alone(group, error)
+        return await self._lost(group, str(error))
+
+    async def _lost(self, group: list[_Pending], why: str) -> list[_Pending]:
+        """It is not known whether the commit happened: only those who would be recognised may be sent again."""
+        logger.warning("lost PostgreSQL while appending: %s", why)
+        await self._drop()
+        for pending in group:
+            if not pending.is_repeatable:
+                pending.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is not known whether the batch was written")
+        return [pending for pending in group if pending.is_repeatable]
+
+    async def _failed_alone(self, group: list[_Pending], error: psycopg.Error) -> list[_Pending]:
+        """PostgreSQL refused the statement, so nothing of it was written. One may be to blame: each for itself."""
+        if len(group) == 1:
+            logger.error("PostgreSQL refused an append: %s", error)
+            group[0].refuse(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be written")
+            return []
+        for pending in group:
+            await self._write([pending])
+        return []
+
+    def _answer(self, group: Sequence[_Pending], results: Sequence[Outcome]) -> None:
+        at = 0
+        for pending in group:
+            own = results[at : at + len(pending.batches)]
+            at += len(own)
+            for batch, outcome in zip(pending.batches, own, strict=True):
+                if outcome.error is ErrorCode.NONE:
+                    self._on_commit(pending.part_id, batch, outcome)
+            refused = next((outcome for outcome in own if outcome.error is not ErrorCode.NONE), None)
+            if refused is not None:
+                pending.refuse(refused.error, "")
+            elif not pending.done.done():
+                first = own[0]
+                time = pending.batches[0].append_time
+                pending.done.set_result(Appended(first.base_offset, time, first.log_start_offset))
+
+    async def _connected(self, group: list[_Pending]) -> psycopg.AsyncConnection | None:
+        """A connection, however long it takes. Whoever cannot wait is refused; None if nobody of the group is left."""
+        backoff_s = _FIRST_BACKOFF_S
+        while self._connection is None:
+            self._refuse_late(group)
+            if not group:
+                return None
+            try:
+                await self._connect()
+            except psycopg.Error as error:
+                logger.warning("PostgreSQL is away, trying again in %.2f s: %s", backoff_s, error)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+        return self._connection
+
+    def _refuse_late(self, group: list[_Pending]) -> None:
+        now = asyncio.get_running_loop().time()
+        for pending in (*group, *self._queue):
+            if pending.deadline <= now or self._is_closing:
+                pending.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "PostgreSQL cannot be reached")
+        group[:] = [pending for pending in group if not pending.done.done()]
+        self._queue = deque(pending for pending in self._queue if not pending.done.done())
+        self._queued_bytes = sum(pending.size for pending in self._queue)
+
+    async def _connect(self) -> None:
+        connection = await psycopg.AsyncConnection.connect(
+            self._url,
+            autocommit=True,
+            prepare_threshold=1,
+            application_name="headgate gateway writer",
+            connect_timeout=_CONNECT_TIMEOUT_S,
+        )
+        try:
+            await connection.execute(SESSION_SQL)
+            row = await (await connection.execute(TYPES_SQL)).fetchone()
+            assert row is not None
+            register(connection, *row)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
