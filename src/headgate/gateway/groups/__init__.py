@@ -1,0 +1,20 @@
+"""Consumer groups: the state machines, where they are stored, and the coordinator that drives them."""
+
+from headgate.gateway.groups.assignors import Partition
+from headgate.gateway.groups.classic import ClassicGroup
+from headgate.gateway.groups.consumer import ConsumerGroup
+from headgate.gateway.groups.coordinator import Coordinator
+from headgate.gateway.groups.group import Client
+from headgate.gateway.groups.settings import GroupSettings
+from headgate.gateway.groups.store import Commit, Committed
+
+__all__ = [
+    "ClassicGroup",
+    "Client",
+    "Commit",
+    "Committed",
+    "ConsumerGroup",
+    "Coordinator",
+    "GroupSettings",
+    "Partition",
+]

@@ -1,0 +1,182 @@
+"""Reading: Fetch, OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+from headgate.gateway.context import Context, Failures, Handlers
+from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
+from headgate.gateway.store import Fetched, Topic, Want
+from headgate.wire.kafka import Body, RequestHeader
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.messages.fetch import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from headgate.wire.kafka.messages.offsets import (
+    EpochEndOffset,
+    EpochEndTopic,
+    LeaderEpochPartition,
+    LeaderEpochTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["FAILURES", "HANDLERS", "check_epoch", "part_of"]
+
+_LEAST_FETCH_BYTES = 1 << 20
+_MAX_WAIT_S = 300.0
+_READ_COMMITTED = 1
+
+
+async def fetch(context: Context, header: RequestHeader, request: FetchRequest) -> Body:
+    """Batches as they were sent, waiting for some if there are none. There are no fetch sessions: their id is 0."""
+    if request.session_id != 0 or request.session_epoch > 0:
+        raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    wants = [await _wants(context, topic) for topic in request.topics]
+    good = [want for topic in wants for want in topic if isinstance(want, Want)]
+    is_whole = len(good) == sum(map(len, wants))
+    fetched: list[Fetched] = []
+    if good:
+        fetched = await context.store.fetch(
+            good,
+            max_bytes=_share(context, request.max_bytes),
+            min_bytes=request.min_bytes,
+            # An error is told at once.
+            max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if is_whole else 0.0,
+        )
+    answers = iter(fetched)
+    is_committed = request.isolation_level == _READ_COMMITTED
+    return FetchResponse(
+        responses=tuple(
+            FetchedTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    _refused(partition, want.code)
+                    if isinstance(want, Refused)
+                    else _fetched(partition, next(answers), is_committed)
+                    for partition, want in zip(topic.partitions, topic_wants, strict=True)
+                ),
+            )
+            for topic, topic_wants in zip(request.topics, wants, strict=True)
+        )
+    )
+
+
+def _share(context: Context, asked: int) -> int:
+    """How much this answer may hold: less than was asked for, when readers are slow and memory is short."""
+    share = max(context.services.budget.free // 4, _LEAST_FETCH_BYTES)
+    return max(min(asked, context.options.max_fetch_bytes, share), 0)
+
+
+async def _wants(context: Context, topic: FetchTopic) -> list[Want | Refused]:
+    try:
+        found = await find_topic(context, topic.topic, topic.topic_id)
+    except Refused as refused:
+        return [refused] * len(topic.partitions)
+    return [_want(found, partition) for partition in topic.partitions]
+
+
+def _want(topic: Topic, partition: FetchPartition) -> Want | Refused:
+    try:
+        check_epoch(partition.current_leader_epoch)
+        part_id = part_of(topic, partition.partition)
+    except Refused as refused:
+        return refused
+    return Want(part_id, partition.fetch_offset, max(partition.partition_max_bytes, 0))
+
+
+def part_of(topic: Topic, index: int) -> int:
+    """A partition by its index; refused if there is none."""
+    if not 0 <= index < len(topic.parts):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic.parts[index]
+
+
+def check_epoch(known: int) -> None:
+    """A client that knows a later leader than there ever was has asked the wrong cluster."""
+    if known > LEADER_EPOCH:
+        raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _fetched(partition: FetchPartition, fetched: Fetched, is_committed: bool) -> FetchedPartition:
+    return FetchedPartition(
+        partition_index=partition.partition,
+        error_code=fetched.error,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.high_watermark,
+        log_start_offset=fetched.log_start_offset,
+        aborted_transactions=() if is_committed else None,
+        records=tuple(fetched.buffers),
+    )
+
+
+def _refused(partition: FetchPartition, code: ErrorCode) -> FetchedPartition:
+    return FetchedPartition(
+        partition_index=partition.partition,
+        error_code=code,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _fetch_failed(request: FetchRequest, code: ErrorCode, message: str | None) -> Body:
+    if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+        return FetchResponse(error_code=code)
+    return FetchResponse(
+        responses=tuple(
+            FetchedTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=tuple(_refused(partition, code) for partition in topic.partitions),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+async def offset_for_leader_epoch(
+    context: Context, header: RequestHeader, request: OffsetForLeaderEpochRequest
+) -> Body:
+    """Where an epoch ended. There is one epoch, and it has not ended: nothing is ever truncated."""
+    return OffsetForLeaderEpochResponse(topics=tuple([await _ends(context, topic) for topic in request.topics]))
+
+
+async def _ends(context: Context, topic: LeaderEpochTopic) -> EpochEndTopic:
+    partitions = tuple([await _end(context, topic.topic, partition) for partition in topic.partitions])
+    return EpochEndTopic(topic=topic.topic, partitions=partitions)
+
+
+async def _end(context: Context, name: str, partition: LeaderEpochPartition) -> EpochEndOffset:
+    try:
+        part_id = part_of(await find_topic(context, name), partition.partition)
+        check_epoch(partition.current_leader_epoch)
+    except Refused as refused:
+        return EpochEndOffset(partition=partition.partition, error_code=refused.code)
+    if partition.leader_epoch != LEADER_EPOCH:
+        return EpochEndOffset(partition=partition.partition)
+    end = await context.store.latest(part_id)
+    return EpochEndOffset(partition=partition.partition, leader_epoch=LEADER_EPOCH, end_offset=end)
+
+
+def _epochs_failed(request: OffsetForLeaderEpochRequest, code: ErrorCode, message: str | None) -> Body:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            EpochEndTopic(
+                topic=topic.topic,
+                partitions=tuple(
+                    EpochEndOffset(partition=each.partition, error_code=code) for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+HANDLERS: Handlers = {FetchRequest: fetch, OffsetForLeaderEpochRequest: offset_for_leader_epoch}
+FAILURES: Failures = {FetchRequest: _fetch_failed, OffsetForLeaderEpochRequest: _epochs_failed}
