@@ -130,9 +130,7 @@ def _misplaced(history: History, log: Mapping[int, Sequence[tuple[int, str]]]) -
             if message.outcome != "ok" or message.offset is None:
                 continue
             if (there := values.get(Place(message.partition, message.offset))) != message.value:
-                yield Anomaly(
-                    "misplaced", f"{producer} was told {message.offset} for {message.value}, not {there}"
-                )
+                yield Anomaly("misplaced", f"{producer} was told {message.offset} for {message.value}, not {there}")
     for consumer, seen in history.seen.items():
         for event in seen:
             if isinstance(event, Polled) and (there := values.get(event.place)) != event.value:

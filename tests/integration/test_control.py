@@ -42,6 +42,9 @@ class Fake:
             raise ConnectError("gone", remedy="start it")
         return {"name": stream, "messages": 3} if stream == "S" else None
 
+    def gateway_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def snapshots(self) -> list[dict[str, Any]]:
         return [SNAPSHOT]
 

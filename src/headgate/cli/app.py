@@ -18,6 +18,7 @@ from headgate.cli.check import check
 from headgate.cli.demo import demo
 from headgate.cli.dlq import dlq
 from headgate.cli.explain import explain
+from headgate.cli.gateway import gateway
 from headgate.cli.init import init
 from headgate.cli.output import note, print_error
 from headgate.cli.pipeline import pipeline, reload
@@ -48,7 +49,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, init, validate, check, explain, run, bridge, snapshot, status, reload, up, reset, schema):
+for command in (
+    demo,
+    init,
+    validate,
+    check,
+    explain,
+    run,
+    bridge,
+    gateway,
+    snapshot,
+    status,
+    reload,
+    up,
+    reset,
+    schema,
+):
     app.command()(command)
 
 

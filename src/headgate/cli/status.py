@@ -34,8 +34,12 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         print_json({"running": True, "url": url} | answer)
     else:
         _show(url, answer)
-    if any(p["status"] in ("degraded", "error") for p in answer["pipelines"]):
+    if any(p["status"] in ("degraded", "error") for p in [*answer["pipelines"], *_gateway(answer)]):
         raise typer.Exit(1)
+
+
+def _gateway(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [answer["gateway"]] if answer.get("gateway") else []
 
 
 def _show(url: str, answer: dict[str, Any]) -> None:
@@ -51,9 +55,14 @@ def _show(url: str, answer: dict[str, Any]) -> None:
             p["source"],
             ", ".join(p["destinations"]),
         )
-    data_console.print(table)
+    if answer["pipelines"]:
+        data_console.print(table)
     for p in answer["pipelines"]:
         if p["error"]:
             data_console.print(f"{p['pipeline']}: {p['error']['message']}", style="red", markup=False)
             data_console.print(f"  try: {p['error']['remedy']}", markup=False)
+    for gateway in _gateway(answer):
+        colour = _COLOURS.get(gateway["status"], "white")
+        text = f"[{colour}]{gateway['status']}[/], {gateway['connections']:,} connections, started again"
+        data_console.print(f"gateway {gateway['advertised']}: {text} {gateway['restarts_total']:,} times")
     note(f"{answer['project']} {answer['version']} · up {answer['uptime_seconds']:.0f} s · {url}")

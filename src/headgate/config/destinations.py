@@ -17,6 +17,7 @@ __all__ = [
     "DiscardDestinationSection",
     "IggyDestinationSection",
     "KafkaDestinationSection",
+    "LogDestinationSection",
     "MemoryDestinationSection",
     "NatsDestinationSection",
     "PluginDestinationSection",
@@ -122,6 +123,23 @@ class KafkaDestinationSection(KafkaConnection):
     )
 
 
+class LogDestinationSection(Section):
+    """The log in PostgreSQL that the gateway serves to Kafka clients. Works without a running gateway."""
+
+    type: Literal["log"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    topic: str = Field(
+        "{stream}.{topic}", description="Name of a topic whose rows have a stream; without one it is the row's topic."
+    )
+    partitions: int = Field(1, ge=1, le=10_000, description="Of topics that are made because a row goes there.")
+    exclusive: bool | None = Field(
+        None,
+        description="Whether a replay begins behind what lies last in each partition. On by default for CDC pipelines, "
+        "and for others not to be had.",
+    )
+
+
 class TableDestinationSection(Section):
     """Parquet files, one directory per stream and topic. A batch is visible as a whole, and exactly once."""
 
@@ -159,6 +177,7 @@ DestinationSection = Annotated[
     | ConsoleDestinationSection
     | DiscardDestinationSection
     | KafkaDestinationSection
+    | LogDestinationSection
     | TableDestinationSection
     | IggyDestinationSection
     | WebhookDestinationSection,

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from headgate.config.base import Duration, Name, SecretText, Section, Size
 from headgate.config.destinations import DestinationSection
+from headgate.config.gateway import GatewaySection
 from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
 from headgate.config.transforms import TransformSection
@@ -207,6 +208,7 @@ class Config(Section):
     nats: NatsSection = Field(default_factory=NatsSection)
     spark: SparkSection = Field(default_factory=SparkSection)
     control: ControlSection = Field(default_factory=ControlSection)
+    gateway: GatewaySection = Field(default_factory=GatewaySection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
     sources: dict[Name, SourceSection] = Field(default_factory=dict)
     destinations: dict[Name, DestinationSection] = Field(default_factory=dict)

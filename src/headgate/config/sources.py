@@ -14,6 +14,7 @@ from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 __all__ = [
     "FilesSourceSection",
     "KafkaSourceSection",
+    "LogSourceSection",
     "PluginSourceSection",
     "PostgresCdcSourceSection",
     "PostgresPollSourceSection",
@@ -183,7 +184,9 @@ class _TopicsSection(Section):
     topics: tuple[str, ...] = Field((), description='Names of topics: `["orders"]`.')
     topic_pattern: str = Field("", description="Or a regular expression that names match as a whole.")
     start_at: Literal["earliest", "latest"] = Field("earliest", description="Where the first start begins.")
-    group: str = Field("", description="A group whose offsets are moved on as messages are delivered, to watch its lag.")
+    group: str = Field(
+        "", description="A group whose offsets are moved on as messages are delivered, to watch its lag."
+    )
     max_rows_per_batch: int = Field(100_000, ge=1, description="The most messages one batch may take.")
     partitions: int = Field(0, ge=0, le=1024, description="Tasks that read a batch, if more than the topics' own.")
     poll_interval: Duration = Field(0.1, description="How often topics that had nothing new are looked at.")
@@ -202,13 +205,25 @@ class KafkaSourceSection(_TopicsSection, KafkaConnection):
     """Messages of topics of a Kafka cluster."""
 
     type: Literal["kafka"]
+    group: str = Field(
+        "", description="A group whose offsets are moved on as messages are delivered, to watch its lag."
+    )
     request_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an answer.")
+
+
+class LogSourceSection(_TopicsSection):
+    """Messages of the log in PostgreSQL, which Kafka clients write through the gateway."""
+
+    type: Literal["log"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
 
 
 SourceSection = Annotated[
     RandomSourceSection
     | FilesSourceSection
     | KafkaSourceSection
+    | LogSourceSection
     | PluginSourceSection
     | PostgresCdcSourceSection
     | PostgresPollSourceSection

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from headgate import __version__
+from headgate.gateway.metrics import LATENCY_BUCKETS_S
 from headgate.model import Status
 from headgate.pipeline.report import Report
 
@@ -63,6 +64,21 @@ _ROUTING: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
 _ROUTING_BY = (
     ("headgate_destinations_rejected", "Rows that may not have their destination.", "refused_total", "reason"),
     ("headgate_routing_unmatched", "Rows that no route matches, by what was done.", "unmatched_total", "action"),
+)
+
+_GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (GaugeMetricFamily, "headgate_gateway_up", "1 while the gateway serves.", "up"),
+    (GaugeMetricFamily, "headgate_gateway_connections", "Kafka clients that are connected.", "connections"),
+    (CounterMetricFamily, "headgate_gateway_connections_opened", "Connections accepted.", "connections_total"),
+    (
+        CounterMetricFamily,
+        "headgate_gateway_connections_refused",
+        "Connections closed at once, because there were too many.",
+        "refused_connections_total",
+    ),
+    (CounterMetricFamily, "headgate_gateway_received_bytes", "Bytes from Kafka clients.", "received_bytes"),
+    (CounterMetricFamily, "headgate_gateway_sent_bytes", "Bytes to Kafka clients.", "sent_bytes"),
+    (CounterMetricFamily, "headgate_gateway_restarts", "Times the gateway was started again.", "restarts_total"),
 )
 
 
@@ -153,8 +169,42 @@ class _Pipelines(Collector):
         return family
 
 
-def render(reports: Sequence[Report], snapshots: Sequence[Mapping[str, Any]] = ()) -> bytes:
+class _Gateway(Collector):
+    """What the process of the gateway has told."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterable[Metric]:
+        told = self._told
+        for kind, name, text, key in _GATEWAY:
+            if key in told:
+                yield kind(name, text, value=told[key])
+        requests = CounterMetricFamily(
+            "headgate_gateway_requests", "Requests of Kafka clients, by API and error.", labels=["api", "error"]
+        )
+        for api, error, count in told.get("requests", ()):
+            requests.add_metric([api, error], count)
+        yield requests
+        if "append_buckets" in told:
+            buckets = [(str(limit), float(count)) for limit, count in _buckets(told["append_buckets"])]
+            latency = HistogramMetricFamily("headgate_gateway_append_seconds", "From a Produce request to its commit.")
+            latency.add_metric([], buckets, told["append_seconds"])
+            yield latency
+
+
+def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
+    return zip([*LATENCY_BUCKETS_S, "+Inf"], counts, strict=True)
+
+
+def render(
+    reports: Sequence[Report],
+    snapshots: Sequence[Mapping[str, Any]] = (),
+    gateway: Mapping[str, Any] | None = None,
+) -> bytes:
     """The metrics page."""
     registry = CollectorRegistry()
     registry.register(_Pipelines(reports, snapshots))
+    if gateway is not None:
+        registry.register(_Gateway(gateway))
     return generate_latest(registry)

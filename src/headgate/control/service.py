@@ -14,11 +14,13 @@ from typing import Any
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
+from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
 from headgate.control.runfile import RunFile
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
+from headgate.gateway.configured import options_from
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
@@ -81,6 +83,7 @@ class Service:
         self._stack: Stack | None = None
         self._spark: SparkSession | None = None
         self._server: ControlServer | None = None
+        self._gateway: GatewayProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
@@ -96,7 +99,8 @@ class Service:
 
     def _start(self) -> None:
         config = self._config
-        if not any(pipeline.enabled for pipeline in config.pipelines.values()):
+        has_pipelines = any(pipeline.enabled for pipeline in config.pipelines.values())
+        if not has_pipelines and not config.gateway.enabled:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
         control = config.control
         token = control.token.get_secret_value() if control.token else None
@@ -104,13 +108,32 @@ class Service:
         self._progress("starting PostgreSQL and NATS")
         self._stack, self.endpoints = open_stack(config)
         self._prepare(self.endpoints)
+        self._start_gateway(self.endpoints)
+        if has_pipelines:
+            self._start_pipelines(self.endpoints)
+        self._server.start()
+        self._run_file.write(self._server.url)
+        _log.info(
+            "started", extra={"pipelines": len(self.supervisors), "control": self._server.url, "version": __version__}
+        )
+
+    def _start_gateway(self, endpoints: Endpoints) -> None:
+        if not self._config.gateway.enabled:
+            return
+        self._progress("starting the gateway")
+        url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
+        self._gateway = GatewayProcess(options_from(self._config.gateway, url))
+        self._gateway.start()
+
+    def _start_pipelines(self, endpoints: Endpoints) -> None:
+        config = self._config
         compile_decoders(config)
         self._progress("starting Spark")
         self._spark = self._open_spark()
         specs = assemble(
             config,
-            nats_url=self.endpoints.nats_url or config.nats.url.get_secret_value(),
-            postgres_url=self.endpoints.postgres_url or config.postgres.url.get_secret_value(),
+            nats_url=endpoints.nats_url or config.nats.url.get_secret_value(),
+            postgres_url=endpoints.postgres_url or config.postgres.url.get_secret_value(),
             until_caught_up=self._until_caught_up,
         )
         self.bootstraps = open_bootstraps(config, specs, self._spark)
@@ -121,9 +144,6 @@ class Service:
             supervisor.start()
         for bootstrap in self.bootstraps.values():
             bootstrap.start()
-        self._server.start()
-        self._run_file.write(self._server.url)
-        _log.info("started", extra={"pipelines": len(specs), "control": self._server.url, "version": __version__})
 
     def _open_spark(self) -> SparkSession:
         config = self._config
@@ -155,7 +175,12 @@ class Service:
             "uptime_seconds": round(time.time() - self._started_at, 1),
             "spark": {"master": self._config.spark.master},
             "pipelines": [report.as_dict() for report in self.reports()],
+            "gateway": self._gateway.status() if self._gateway else None,
         }
+
+    def gateway_metrics(self) -> dict[str, Any] | None:
+        """What the gateway has counted; None without one."""
+        return self._gateway.metrics() if self._gateway else None
 
     def control(self) -> PipelineControl:
         """What steers the pipelines."""
@@ -229,7 +254,7 @@ class Service:
             now = time.monotonic()
             if self._reload.is_set():
                 self._reload_now()
-            if all(report.status.ended for report in self.reports()):
+            if self._has_ended():
                 return True
             if deadline is not None and now >= deadline:
                 return False
@@ -237,6 +262,12 @@ class Service:
                 next_line = now + interval_s
                 self._log_metrics()
         return True
+
+    def _has_ended(self) -> bool:
+        """Whether no pipeline runs any more. A gateway by itself runs until a stop is asked for."""
+        if not self.supervisors and not self._until_caught_up:
+            return False
+        return all(report.status.ended for report in self.reports())
 
     def _log_metrics(self) -> None:
         for report in self.reports():
@@ -267,6 +298,8 @@ class Service:
             supervisor.stop()
         for supervisor in self.supervisors:
             supervisor.join(_STOP_TIMEOUT_S)
+        if self._gateway is not None:
+            self._gateway.stop()
         self._run_file.remove()
         if self._server is not None:
             self._server.stop()

@@ -29,6 +29,8 @@ class Controlled(SnapshotMaker, Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
+    def gateway_metrics(self) -> dict[str, Any] | None: ...
+
     def control(self) -> PipelineControl: ...
 
     def stream_info(self, stream: str) -> dict[str, Any] | None: ...
@@ -47,7 +49,11 @@ class _Handlers:
 
     async def ready(self, _: Request) -> Response:
         """A load balancer or an orchestrator asks this."""
-        states = {report.pipeline: report.status.value for report in self._service().reports()}
+        service = self._service()
+        states = {report.pipeline: report.status.value for report in service.reports()}
+        gateway = service.status().get("gateway")
+        if gateway:
+            states["gateway"] = gateway["status"]
         good = bool(states) and all(state == "running" for state in states.values())
         return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
 
@@ -56,7 +62,8 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         service = self._service()
-        return Response(metrics.render(service.reports(), service.snapshots()), media_type=metrics.CONTENT_TYPE)
+        page = metrics.render(service.reports(), service.snapshots(), service.gateway_metrics())
+        return Response(page, media_type=metrics.CONTENT_TYPE)
 
     async def stream_info(self, request: Request) -> Response:
         name = request.query_params.get("stream", "")

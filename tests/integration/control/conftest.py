@@ -45,6 +45,9 @@ class Shop:
     def stream_info(self, stream: str) -> dict[str, Any] | None:
         return None
 
+    def gateway_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def snapshots(self) -> list[dict[str, Any]]:
         return []
 

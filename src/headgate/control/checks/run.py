@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.config import Config
+from headgate.control.checks.gateway import check_gateway
 from headgate.control.checks.nats import check_nats
 from headgate.control.checks.postgres import check_postgres
 from headgate.control.checks.spark import check_spark
@@ -29,6 +30,7 @@ def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
             yield Check("embedded servers", Outcome.OK, f"started in {config.project.data_dir}")
         yield from check_postgres(endpoints.postgres_url or config.postgres.url.get_secret_value())
         yield from check_nats(_nats(config, endpoints.nats_url))
+        yield from check_gateway(config.gateway)
     finally:
         if stack is not None:
             stack.stop()

@@ -1,0 +1,97 @@
+"""The table `[gateway]`: a Kafka broker whose log is PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from headgate.config.base import Duration, SecretText, Section, Size
+
+__all__ = ["GatewaySection"]
+
+_ADVERTISED = r"^([^:\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104  named, not bound
+
+
+def _long_enough(secret: SecretStr) -> SecretStr:
+    """An environment variable that happens to be empty must not open the door."""
+    if len(secret.get_secret_value()) < 8:
+        raise ValueError("a password has at least 8 characters")
+    return secret
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+class GatewaySection(Section):
+    """The Kafka gateway: clients of Kafka write to and read from PostgreSQL."""
+
+    enabled: bool = Field(False, description="Whether `headgate run` starts it, in a process of its own.")
+    host: str | tuple[str, ...] = Field(
+        "127.0.0.1",
+        description='Address to listen on, or several; `"::"` is all of IPv4 and IPv6. All but loopback need users.',
+    )
+    port: int = Field(9092, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    advertised: str | None = Field(
+        None,
+        pattern=_ADVERTISED,
+        description="`host:port` that clients are told to connect to; as a rule the address that they reach it by.",
+    )
+    users: dict[str, Annotated[SecretText, AfterValidator(_long_enough)]] = Field(
+        default_factory=dict, description="Names and passwords, for SASL PLAIN and SCRAM. None: anybody may connect."
+    )
+    tls_cert: Path | None = Field(None, description="Certificate (PEM). With it the port speaks TLS only.")
+    tls_key: Path | None = Field(None, description="Key of the certificate (PEM).")
+    auto_create_topics: bool = Field(True, description="Make a topic when a client asks for one that is missing.")
+    default_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic that says no number.")
+    max_connections: int = Field(1000, ge=1, description="Further ones are closed at once.")
+    max_request_bytes: Size = Field(100 << 20, ge=1 << 10, le=1 << 30, description="The largest request.")
+    max_memory: Size = Field(
+        256 << 20, ge=1 << 20, description="Requests and answers in memory; when they are more, nothing more is read."
+    )
+    max_fetch_bytes: Size = Field(50 << 20, ge=1 << 10, le=1 << 30, description="The largest answer to a Fetch.")
+    idle_timeout: Duration = Field(600.0, gt=0, description="Close connections that are silent for so long.")
+    stop_grace: Duration = Field(10.0, description="How long a stop waits for requests that were accepted.")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return (self.host,) if isinstance(self.host, str) else self.host
+
+    @property
+    def advertised_address(self) -> tuple[str, int] | None:
+        """The host without brackets, and the port."""
+        if self.advertised is None:
+            return None
+        host, _, port = self.advertised.rpartition(":")
+        return re.sub(r"[\[\]]", "", host), int(port)
+
+    @model_validator(mode="after")
+    def _public_needs_users(self) -> GatewaySection:
+        if not self.hosts:
+            raise ValueError("host is empty: name at least one address")
+        public = [host for host in self.hosts if not _is_loopback(host)]
+        if public and not self.users:
+            raise ValueError(
+                f"host {public[0]} is not loopback, so users are required: add a table [gateway.users] with passwords"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _clients_need_an_address(self) -> GatewaySection:
+        if self.hosts[0] in _WILDCARDS and self.advertised is None:
+            raise ValueError(
+                f"host {self.hosts[0]} is no address that a client can connect to: set advertised to host:port"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_certificate(self) -> GatewaySection:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: set both or neither")
+        if self.max_memory < self.max_request_bytes:
+            raise ValueError("max_memory must have room for one request of max_request_bytes")
+        return self

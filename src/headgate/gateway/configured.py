@@ -1,0 +1,30 @@
+"""A gateway's options from the configuration file."""
+
+from __future__ import annotations
+
+from headgate.config.gateway import GatewaySection
+from headgate.gateway.options import Address, GatewayOptions
+
+__all__ = ["options_from"]
+
+
+def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
+    """What `[gateway]` says, with the database to use."""
+    advertised = section.advertised_address
+    return GatewayOptions(
+        postgres_url=postgres_url,
+        hosts=section.hosts,
+        port=section.port,
+        advertised=Address(*advertised) if advertised else None,
+        users={name: password.get_secret_value() for name, password in section.users.items()},
+        tls_cert=section.tls_cert,
+        tls_key=section.tls_key,
+        auto_create_topics=section.auto_create_topics,
+        default_partitions=section.default_partitions,
+        max_connections=section.max_connections,
+        max_frame_bytes=section.max_request_bytes,
+        max_inflight_bytes=section.max_memory,
+        max_fetch_bytes=section.max_fetch_bytes,
+        idle_timeout_s=section.idle_timeout,
+        drain_timeout_s=section.stop_grace,
+    )

@@ -1,0 +1,372 @@
+"""One client's connection: frames in, answers out, in the order of the requests.
+
+Requests start in the order in which they came and run side by side, so that a producer's many requests share a commit;
+their answers wait for one another. A Fetch runs alone: nothing behind it starts until its answer has left, so a
+connection never holds more than one answer that is big.
+
+What a client can make the gateway keep is bounded four times: by the number of requests that wait, by the bytes of all
+connections together (`Budget`), by not reading from those that do not read, and by the time that a frame, a login or
+the reading of an answer may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from headgate.gateway.context import Context, Services, Session
+from headgate.gateway.dispatch import respond
+from headgate.gateway.handlers import HANDLERS
+from headgate.gateway.handlers.session import versions_refused
+from headgate.model import ProtocolError
+from headgate.wire.kafka import Body, Buffers, FrameSplitter, RequestHeader, encode_response, read_request_header
+from headgate.wire.kafka.messages.fetch import FETCH, FetchRequest
+from headgate.wire.kafka.messages.membership import JoinGroupRequest
+from headgate.wire.kafka.messages.session import (
+    API_VERSIONS,
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+
+__all__ = ["Connection", "Owner"]
+
+logger = logging.getLogger(__name__)
+
+MAX_PIPELINED = 128
+MAX_BACKLOG = 16
+STRANGER_FRAME_BYTES = 64 << 10  # what may be sent before somebody has said who he is
+SEND_BUFFER_BYTES = 1 << 20
+SMALL_BUFFER_BYTES = 2048
+LEAST_BYTES_PER_S = 64 << 10  # a frame that comes slower than this is given up
+_FETCH_KEY = FETCH.key.to_bytes(2)
+_BEFORE_LOGIN = (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
+
+
+class Owner(Protocol):
+    """The server, as a connection sees it."""
+
+    def opened(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A request whose answer has not left."""
+
+    header: RequestHeader
+    kind: type[Body]
+    size: int  # of the request, then of the answer: what the budget counts for it
+    task: asyncio.Task[Buffers | None] | None = None
+    buffers: Buffers | None = None  # the answer, once it is there; empty if there is none to be
+
+
+class Connection(asyncio.Protocol):
+    """A client that is connected."""
+
+    def __init__(self, services: Services, owner: Owner) -> None:
+        self._services = services
+        self._owner = owner
+        self._options = services.options
+        self._loop = asyncio.get_running_loop()
+        self._splitter = FrameSplitter(
+            max_bytes=STRANGER_FRAME_BYTES if self._options.is_guarded else self._options.max_frame_bytes
+        )
+        self._backlog: deque[tuple[bytes, int]] = deque()  # frames that have not started, and what the budget counts
+        self._pending: deque[_Pending] = deque()
+        self._reserved = 0  # of the budget, for the frame that has begun
+        self._unsent = 0  # of the budget, for answers that the client is slow to take
+        self._is_alone = False  # a Fetch is running
+        self._is_reading = True
+        self._awaits_budget = False
+        self._is_clogged = False  # the client does not take its answers
+        self._is_ending = False  # nothing more is read; what is pending is answered
+        self._is_lost = False
+        self._opened_at = self._last_data_at = self._loop.time()
+        self._frame_since: float | None = None
+        self._unsent_seen: tuple[int, float] = (0, 0.0)
+
+    # -- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
+        self._context = Context(self._services, Session(peer=_peer(self._transport)))
+        if not self._owner.opened(self):
+            self._is_ending = True
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            return
+        self._services.metrics.received_bytes += len(data)
+        self._last_data_at = self._loop.time()
+        self._splitter.feed(data)
+        try:
+            for frame in self._splitter.frames():
+                self._backlog.append((frame, self._claim(len(frame))))
+                self._frame_since = None
+        except ProtocolError as error:
+            self._give_up(error)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """A client that has sent all it has may still want its answers, but it cannot be a member of a group."""
+        for pending in self._pending:
+            if pending.task and pending.kind is JoinGroupRequest:
+                pending.task.cancel()
+        self.end()
+        return self._transport.get_extra_info("sslcontext") is None  # TLS cannot be closed by half
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = self._is_ending = True
+        for pending in self._pending:
+            # What changes something runs to its end; nobody is there to read.
+            if pending.task and pending.kind in (FetchRequest, JoinGroupRequest):
+                pending.task.cancel()
+        waiting = sum(size for _, size in self._backlog)
+        done = sum(pending.size for pending in self._pending if pending.buffers is not None)
+        self._backlog.clear()
+        self._services.budget.give_back(waiting + done + self._reserved + self._unsent)
+        self._reserved = self._unsent = 0
+        self._pending = deque(pending for pending in self._pending if pending.buffers is None)
+        self._owner.closed(self)
+
+    def pause_writing(self) -> None:
+        self._is_clogged = True
+
+    def resume_writing(self) -> None:
+        self._is_clogged = False
+        self._services.budget.give_back(self._unsent)
+        self._unsent = 0
+        self._flush()
+
+    # -- what the server calls
+
+    @property
+    def peer(self) -> str:
+        return self._context.session.peer
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Buffers | None]]:
+        """What is running for this connection."""
+        return [pending.task for pending in self._pending if pending.task]
+
+    def end(self) -> None:
+        """Read nothing more, answer what was read, and close."""
+        self._is_ending = True
+        self._flush()
+
+    def drain(self) -> None:
+        """As `end`, but a Fetch, which may wait for long and changes nothing, is dropped."""
+        self._backlog = deque(item for item in self._backlog if not self._dropped(item))
+        for pending in self._pending:
+            if pending.task and pending.kind is FetchRequest and pending.buffers is None:
+                pending.task.cancel()
+        self.end()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def check(self, now: float) -> None:
+        """Called every second: close what is idle, and what takes too long."""
+        if why := self._overdue(now):
+            logger.info("connection closed", extra={"peer": self.peer, "why": why})
+            self.abort()
+
+    # -- the way of a request
+
+    def _claim(self, size: int) -> int:
+        """Count a frame that has arrived, unless that was done when it began."""
+        if self._reserved:
+            claimed, self._reserved = self._reserved, 0
+            return claimed
+        self._services.budget.take(size)
+        return size
+
+    def _advance(self) -> None:
+        """Start what may start, and read on if there is room."""
+        while self._backlog and self._may_start():
+            frame, size = self._backlog.popleft()
+            try:
+                self._start(frame, size)
+            except ProtocolError as error:
+                self._services.budget.give_back(size)
+                self._give_up(error)
+        self._update_reading()
+        self._close_when_done()
+
+    def _may_start(self) -> bool:
+        if self._is_alone or self._is_clogged or self._is_lost or self._context.session.is_closing:
+            return False
+        return len(self._pending) < MAX_PIPELINED
+
+    def _start(self, frame: bytes, size: int) -> None:
+        header = read_request_header(frame)
+        if header.api is None and header.api_key == API_VERSIONS.key:
+            self._pending.append(_Pending(header, ApiVersionsRequest, size))
+            self._answered(self._pending[-1], encode_response(header, versions_refused(HANDLERS)))
+            return
+        request = self._decode(header, frame)
+        pending = _Pending(header, type(request), size)
+        self._pending.append(pending)
+        self._is_alone = pending.kind is FetchRequest
+        pending.task = self._loop.create_task(self._run(header, request))
+        # Not at the end of the task itself: one that is cancelled before it has begun never gets there.
+        pending.task.add_done_callback(lambda task: self._answered(pending, _result(task)))
+
+    def _decode(self, header: RequestHeader, frame: bytes) -> Body:
+        api = header.api
+        if api is None or api.request not in HANDLERS:
+            raise ProtocolError(
+                f"API {header.api_key} v{header.api_version} is not served",
+                remedy="Use the APIs and versions that ApiVersions offers.",
+            )
+        if self._options.is_guarded and self._context.session.user is None and api.request not in _BEFORE_LOGIN:
+            raise ProtocolError(f"{api.name} before the login", remedy="Set the client's SASL mechanism and password.")
+        body: Body = api.decode_request(frame, header.api_version, header.body_start, allow_rest=True)
+        return body
+
+    async def _run(self, header: RequestHeader, request: Body) -> Buffers | None:
+        try:
+            response = await respond(self._context, header, request)
+            return [] if response is None else encode_response(header, response)
+        except ProtocolError as error:
+            self._give_up(error)
+            return None
+
+    def _answered(self, pending: _Pending, buffers: Buffers | None) -> None:
+        """An answer is there. None: there can be none, and the connection ends here."""
+        size = sum(map(len, buffers or ()))
+        self._services.budget.take(size)
+        self._services.budget.give_back(pending.size)
+        if self._is_lost:
+            self._services.budget.give_back(size)
+            if pending in self._pending:
+                self._pending.remove(pending)
+            return
+        pending.size, pending.buffers = size, buffers or []
+        if buffers is None:
+            self._is_ending = True
+            self._context.session.is_closing = True
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send the answers whose turn it is."""
+        while self._pending and self._pending[0].buffers is not None and not self._is_clogged:
+            self._send(self._pending.popleft())
+        self._advance()
+
+    def _send(self, pending: _Pending) -> None:
+        if pending.kind is FetchRequest:
+            self._is_alone = False
+        if self._context.session.user and self._options.is_guarded:
+            self._splitter.max_bytes = self._options.max_frame_bytes
+        if pending.buffers and not self._transport.is_closing():
+            self._services.metrics.sent_bytes += pending.size
+            self._write(pending.buffers, pending.size)
+        if self._is_clogged:
+            self._unsent += pending.size
+        else:
+            self._services.budget.give_back(pending.size)
+
+    def _write(self, buffers: Buffers, size: int) -> None:
+        """Big buffers go out as they are; to copy many small ones together costs less than to hand each over."""
+        if size < len(buffers) * SMALL_BUFFER_BYTES:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    # -- reading and closing
+
+    def _update_reading(self) -> None:
+        if self._is_lost or self._transport.is_closing():
+            return
+        self._reserve()
+        # A little is read ahead: that a client has gone is noticed by reading only.
+        is_full = len(self._backlog) >= MAX_BACKLOG
+        wants = not (is_full or self._awaits_budget or self._is_ending or self._is_clogged)
+        if wants != self._is_reading:
+            self._is_reading = wants
+            (self._transport.resume_reading if wants else self._transport.pause_reading)()
+
+    def _reserve(self) -> None:
+        """Ask for the whole of a frame that has begun, so that it can be finished once it is read on."""
+        if self._reserved or self._awaits_budget or self._is_ending:
+            return
+        try:
+            size, missing = self._splitter.missing
+        except ProtocolError as error:
+            self._give_up(error)
+            return
+        if missing <= 0:
+            return
+        self._frame_since = self._frame_since or self._loop.time()
+        if self._services.budget.ask(size, lambda: self._granted(size)):
+            self._reserved = size
+        else:
+            self._awaits_budget = True
+
+    def _granted(self, size: int) -> bool:
+        if self._is_lost or self._is_ending:
+            return False
+        self._awaits_budget, self._reserved, self._frame_since = False, size, self._loop.time()
+        self._update_reading()
+        return True
+
+    def _close_when_done(self) -> None:
+        is_done = not self._pending and (not self._backlog or self._context.session.is_closing)
+        if is_done and (self._is_ending or self._context.session.is_closing) and not self._transport.is_closing():
+            self._transport.close()
+
+    def _give_up(self, error: ProtocolError) -> None:
+        """Where the next frame begins, or what the client wants, is not known: answer what came before, and close."""
+        logger.info("connection given up", extra={"peer": self.peer, "why": str(error)})
+        self._services.budget.give_back(sum(size for _, size in self._backlog))
+        self._backlog.clear()
+        self._is_ending = True
+
+    def _dropped(self, item: tuple[bytes, int]) -> bool:
+        frame, size = item
+        if frame[:2] != _FETCH_KEY:
+            return False
+        self._services.budget.give_back(size)
+        return True
+
+    def _overdue(self, now: float) -> str:
+        stall_s = self._options.stall_timeout_s
+        if self._options.is_guarded and self._context.session.user is None and now - self._opened_at > stall_s:
+            return "no login"
+        frame_s = now - self._frame_since if self._frame_since and not self._awaits_budget else 0.0
+        if frame_s > stall_s + self._reserved / LEAST_BYTES_PER_S:
+            return "a frame that does not end"
+        if self._is_clogged and self._reads_nothing(now):
+            return "answers are not read"
+        if not self._pending and not self._is_clogged and now - self._last_data_at > self._options.idle_timeout_s:
+            return "idle"
+        return ""
+
+    def _reads_nothing(self, now: float) -> bool:
+        left = self._transport.get_write_buffer_size()
+        if self._unsent_seen[0] != left:
+            self._unsent_seen = (left, now)
+        return now - self._unsent_seen[1] > self._options.stall_timeout_s
+
+
+def _result(task: asyncio.Task[Buffers | None]) -> Buffers | None:
+    if task.cancelled():
+        return None
+    if fault := task.exception():
+        logger.error("an answer could not be written", exc_info=fault)
+        return None
+    return task.result()
+
+
+def _peer(transport: asyncio.Transport) -> str:
+    name: Any = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)

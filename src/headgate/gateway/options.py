@@ -1,0 +1,49 @@
+"""What a gateway is told when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.wire.kafka import MAX_FRAME_BYTES
+
+__all__ = ["Address", "GatewayOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, written as clients write them."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """The settings of one gateway. The passwords are in `users`, and `repr` does not show them."""
+
+    postgres_url: str = field(repr=False)
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 9092
+    advertised: Address | None = None  # none: the first host and the port that was opened
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    max_connections: int = 1000
+    max_frame_bytes: int = MAX_FRAME_BYTES
+    max_inflight_bytes: int = 256 << 20
+    max_fetch_bytes: int = 50 << 20
+    idle_timeout_s: float = 600.0
+    stall_timeout_s: float = 30.0  # for the rest of a frame, for a reader that takes nothing, and to authenticate
+    drain_timeout_s: float = 10.0
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether clients must say who they are."""
+        return bool(self.users)

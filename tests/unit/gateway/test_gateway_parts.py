@@ -1,0 +1,166 @@
+"""The parts of the gateway that need no server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from headgate.cli.gateway import _overridden
+from headgate.config import InvalidConfigError, parse
+from headgate.config.gateway import GatewaySection
+from headgate.gateway.budget import Budget
+from headgate.gateway.cluster import _rendezvous, _short
+from headgate.gateway.configured import options_from
+from headgate.gateway.dispatch import failed
+from headgate.gateway.handlers import FAILURES, HANDLERS
+from headgate.gateway.metrics import LATENCY_BUCKETS_S, Metrics
+from headgate.gateway.options import Address, GatewayOptions
+from headgate.model import UsageError
+from headgate.wire.kafka import APIS, Api, RequestHeader, encode_response
+from headgate.wire.kafka.error_codes import ErrorCode
+
+SERVED = [api for api in APIS.values() if api.request in HANDLERS]
+
+# -- what fails is answered
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [(api, version) for api in SERVED for version in (api.first, api.last)],
+    ids=lambda value: value.name if isinstance(value, Api) else f"v{value}",
+)
+def test_every_api_can_say_that_it_failed(api: Api, version: int) -> None:  # type: ignore[type-arg]
+    answer = failed(api, version, api.request(), ErrorCode.UNKNOWN_SERVER_ERROR, "why")
+    assert isinstance(answer, api.response)
+    assert encode_response(RequestHeader(api.key, version, 1, None, 0), answer)
+
+
+def test_failures_are_only_for_what_is_served() -> None:
+    assert set(FAILURES) <= set(HANDLERS)
+
+
+# -- memory
+
+
+@given(st.lists(st.integers(1, 120), max_size=30))
+def test_a_budget_serves_everybody_in_turn(sizes: list[int]) -> None:
+    budget = Budget(100)
+    running: list[tuple[int, int]] = []
+    served: list[int] = []
+
+    def grant(number: int, size: int) -> bool:
+        running.append((number, size))
+        served.append(number)
+        return True
+
+    for number, size in enumerate(sizes):
+        if budget.ask(size, lambda number=number, size=size: grant(number, size)):  # type: ignore[misc]
+            grant(number, size)
+        assert budget.used <= 100 or len(running) == 1
+    while running:
+        budget.give_back(running.pop(0)[1])
+        assert budget.used <= 100 or len(running) == 1
+    assert served == list(range(len(sizes)))
+    assert budget.used == 0
+
+
+def test_a_budget_passes_over_who_has_gone() -> None:
+    budget = Budget(10)
+    assert budget.ask(10, lambda: True)
+    assert not budget.ask(5, lambda: False)
+    assert not budget.ask(10, lambda: True)
+    budget.give_back(10)
+    assert budget.used == 10  # of the third
+
+
+# -- cluster
+
+
+@given(st.sets(st.integers(1, 1000), min_size=2, max_size=6), st.text(max_size=20))
+def test_only_what_belonged_to_the_leaver_moves(nodes: set[int], key: str) -> None:
+    before = sorted(nodes)
+    chosen = before[_rendezvous(key, tuple(before))]
+    for gone in before:
+        after = [node for node in before if node != gone]
+        now = after[_rendezvous(key, tuple(after))]
+        assert now == chosen or gone == chosen
+
+
+def test_partitions_are_spread() -> None:
+    counts = Counter(_rendezvous(f"partition {number}", (1, 2, 3, 4)) for number in range(4000))
+    assert all(800 < count < 1200 for count in counts.values())
+
+
+# -- options, configuration, metrics
+
+
+def test_passwords_are_not_shown() -> None:
+    options = GatewayOptions(postgres_url="postgres://u:hidden@h/d", users={"u": "hidden"})
+    assert "hidden" not in repr(options)
+
+
+@pytest.mark.parametrize(("address", "text"), [(Address("h", 1), "h:1"), (Address("::1", 2), "[::1]:2")], ids=str)
+def test_addresses_are_written_as_clients_write_them(address: Address, text: str) -> None:
+    assert str(address) == text
+
+
+def test_the_configuration_becomes_options() -> None:
+    config = parse(
+        '[gateway]\nhost = ["127.0.0.1", "::1"]\nport = 0\nadvertised = "[::1]:9999"\nmax_memory = "200MB"\n'
+        'stop_grace = "3s"\n[gateway.users]\nalice = "longenough"\n'
+    )
+    options = options_from(config.gateway, "url")
+    assert options.hosts == ("127.0.0.1", "::1")
+    assert options.advertised == Address("::1", 9999)
+    assert (options.max_inflight_bytes, options.drain_timeout_s) == (200_000_000, 3.0)
+    assert options.users == {"alice": "longenough"}
+    assert options_from(parse("").gateway, "url") == GatewayOptions(postgres_url="url")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('host = "0.0.0.0"', "users are required"),
+        ('host = "0.0.0.0"\nusers = { a = "longenough" }', "set advertised"),
+        ('users = { a = "short" }', "at least 8"),
+        ('tls_cert = "a.pem"', "go together"),
+        ('advertised = "nowhere"', "advertised"),
+        ('max_memory = "2MiB"', "room for one request"),
+        ("host = []", "at least one address"),
+    ],
+    ids=["open", "unreachable", "password", "half-tls", "no-port", "memory", "nowhere"],
+)
+def test_configurations_that_are_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidConfigError, match=says):
+        parse(f"[gateway]\n{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"host": ["0.0.0.0"]}, "users are required"), ({"advertised": "no-port"}, "should match pattern")],
+    ids=["open", "advertised"],
+)
+def test_options_of_the_command_are_checked_like_the_file(options: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        _overridden(GatewaySection(), **options)
+    given = GatewaySection(port=1, users={"a": SecretStr("longenough")})
+    assert _overridden(given, host=None, port=7, advertised=None) == given.model_copy(update={"port": 7})
+
+
+def test_latencies_are_counted_in_their_bucket() -> None:
+    metrics = Metrics()
+    for seconds in (0.0005, 0.003, 99.0):
+        metrics.appended(seconds)
+    told = metrics.as_dict()
+    assert told["append_buckets"][0] == 1
+    assert told["append_buckets"][LATENCY_BUCKETS_S.index(0.005)] == 2
+    assert told["append_buckets"][-1] == told["append_count"] == 3
+
+
+def test_ids_of_clusters_are_short() -> None:
+    assert len(_short(uuid4())) == 22
