@@ -13,6 +13,7 @@ from headgate.config.destinations import (
     DiscardDestinationSection,
     IggyDestinationSection,
     KafkaDestinationSection,
+    LogDestinationSection,
     MemoryDestinationSection,
     NatsDestinationSection,
     PluginDestinationSection,
@@ -24,6 +25,7 @@ from headgate.config.routing import RouteTransform
 from headgate.config.sources import (
     FilesSourceSection,
     KafkaSourceSection,
+    LogSourceSection,
     PluginSourceSection,
     PostgresCdcSourceSection,
     PostgresPollSourceSection,
@@ -35,13 +37,13 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
-from headgate.pipeline.destinations import iggy_destination, kafka_destination, table_destination
+from headgate.pipeline.destinations import iggy_destination, kafka_destination, log_destination, table_destination
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.polled import files_source, poll_source
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
-from headgate.pipeline.topics import kafka_source
+from headgate.pipeline.topics import kafka_source, log_source
 from headgate.pipeline.webhooks import webhook_destination, webhook_source
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
@@ -56,7 +58,7 @@ def assemble(
     """Every enabled pipeline. The URLs are those behind `[nats]` and `[postgres]`, embedded or not."""
     cdc = _fed_by_cdc(config)
     built = {
-        name: _destination(name, section, config, nats_url, exclusive=name in cdc)
+        name: _destination(name, section, config, nats_url, postgres_url, exclusive=name in cdc)
         for name, section in config.destinations.items()
     }
     return [
@@ -122,6 +124,9 @@ def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres
             return files_source(name, section, origin=f"{config.project.name}-{name}", directory=directory / "files")
         case KafkaSourceSection():
             return kafka_source(name, section, origin=f"{config.project.name}-{name}")
+        case LogSourceSection():
+            own = section.url.get_secret_value() if section.url else None
+            return log_source(name, section, url=own or postgres_url or "", origin=f"{config.project.name}-{name}")
         case WebhookSourceSection():
             spool = config.project.data_dir / "webhooks" / name
             return webhook_source(name, section, origin=f"{config.project.name}-{name}", spool=spool)
@@ -181,7 +186,13 @@ def _fed_by_cdc(config: Config) -> set[str]:
 
 
 def _destination(
-    name: str, section: DestinationSection, config: Config, nats_url: str | None, *, exclusive: bool
+    name: str,
+    section: DestinationSection,
+    config: Config,
+    nats_url: str | None,
+    postgres_url: str | None,
+    *,
+    exclusive: bool,
 ) -> Destination:
     match section:
         case NatsDestinationSection():
@@ -197,6 +208,8 @@ def _destination(
             return DiscardDestination(name)
         case KafkaDestinationSection():
             return kafka_destination(name, section, is_alone=exclusive)
+        case LogDestinationSection():
+            return log_destination(name, section, url=postgres_url or "", is_alone=exclusive)
         case TableDestinationSection():
             return table_destination(name, section, config.project.data_dir)
         case IggyDestinationSection():

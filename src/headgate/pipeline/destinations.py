@@ -6,23 +6,24 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from headgate.config.destinations import IggyDestinationSection, KafkaDestinationSection, TableDestinationSection
+from headgate.config.destinations import (
+    IggyDestinationSection,
+    KafkaDestinationSection,
+    LogDestinationSection,
+    TableDestinationSection,
+)
 from headgate.destinations.iggy import IggyDestination, IggyOptions
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions
+from headgate.destinations.log import LogDestination
 from headgate.destinations.table import TableDestination
 from headgate.model import ConfigError
 
-__all__ = ["iggy_destination", "kafka_destination", "table_destination"]
+__all__ = ["iggy_destination", "kafka_destination", "log_destination", "table_destination"]
 
 
 def kafka_destination(name: str, section: KafkaDestinationSection, *, is_alone: bool) -> KafkaDestination:
     """`is_alone`: one CDC pipeline writes to it, and nobody else; only then is there one order of all rows."""
-    if section.exclusive and not is_alone:
-        raise ConfigError(
-            "exclusive needs rows in one order, and no other writer",
-            where=f"destinations.{name}.exclusive",
-            remedy="feed the destination by one postgres-cdc pipeline, or remove exclusive",
-        )
+    exclusive = _exclusive(name, section.exclusive, is_alone)
     options = KafkaOptions(
         servers=section.servers,
         topic=section.topic,
@@ -41,7 +42,23 @@ def kafka_destination(name: str, section: KafkaDestinationSection, *, is_alone: 
         tls_key=str(section.tls_key or ""),
         settings=tuple((key, value.get_secret_value()) for key, value in section.settings.items()),
     )
-    return KafkaDestination(name, options, is_alone if section.exclusive is None else section.exclusive)
+    return KafkaDestination(name, options, exclusive)
+
+
+def log_destination(name: str, section: LogDestinationSection, *, url: str, is_alone: bool) -> LogDestination:
+    own = _revealed(section.url) or url
+    exclusive = _exclusive(name, section.exclusive, is_alone)
+    return LogDestination(name, own, section.topic, section.partitions, exclusive)
+
+
+def _exclusive(name: str, wanted: bool | None, is_alone: bool) -> bool:
+    if wanted and not is_alone:
+        raise ConfigError(
+            "exclusive needs rows in one order, and no other writer",
+            where=f"destinations.{name}.exclusive",
+            remedy="feed the destination by one postgres-cdc pipeline, or remove exclusive",
+        )
+    return is_alone if wanted is None else wanted
 
 
 def table_destination(name: str, section: TableDestinationSection, data_dir: Path) -> TableDestination:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.config.sources import KafkaSourceSection
+from headgate.config.sources import KafkaSourceSection, LogSourceSection
 from headgate.sources.kafka.source import KafkaSource
+from headgate.sources.log.source import LogSource
 
-__all__ = ["kafka_source"]
+__all__ = ["kafka_source", "log_source"]
 
 
 def kafka_source(name: str, section: KafkaSourceSection, *, origin: str) -> KafkaSource:
@@ -22,15 +23,26 @@ def kafka_source(name: str, section: KafkaSourceSection, *, origin: str) -> Kafk
         **{key: value.get_secret_value() for key, value in section.settings.items()},
     }
     options = {
-        "subscribe": ",".join(section.topics),
-        "subscribePattern": section.topic_pattern,
-        "startingOffsets": section.start_at,
+        **_reading(section),
         "groupId": section.group,
-        "maxOffsetsPerTrigger": section.max_rows_per_batch,
-        "minPartitions": section.partitions,
-        "pollInterval": round(section.poll_interval * 1000),
-        "failOnDataLoss": str(section.fail_on_data_loss).lower(),
         "requestTimeout": round(section.request_timeout * 1000),
         **{f"kafka.{key}": value for key, value in settings.items() if value is not None},
     }
     return KafkaSource(name, {key: str(value) for key, value in options.items()}, origin)
+
+
+def log_source(name: str, section: LogSourceSection, *, url: str, origin: str) -> LogSource:
+    options = {**_reading(section), "url": url}
+    return LogSource(name, {key: str(value) for key, value in options.items()}, origin)
+
+
+def _reading(section: KafkaSourceSection | LogSourceSection) -> dict[str, object]:
+    return {
+        "subscribe": ",".join(section.topics),
+        "subscribePattern": section.topic_pattern,
+        "startingOffsets": section.start_at,
+        "maxOffsetsPerTrigger": section.max_rows_per_batch,
+        "minPartitions": section.partitions,
+        "pollInterval": round(section.poll_interval * 1000),
+        "failOnDataLoss": str(section.fail_on_data_loss).lower(),
+    }

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, LocalDestination, SendResult, TopicDefaults
@@ -21,6 +22,7 @@ from headgate.destinations.iggy import IggyDestination, IggyOptions
 from headgate.destinations.iggy.client import shared_client
 from headgate.destinations.iggy.options import sdk
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions
+from headgate.destinations.log import LogDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
 from headgate.destinations.table import TableDestination, open_table
@@ -243,8 +245,28 @@ class _Iggy(Backend):
         return IggyDestination("d", replace(self._options, password=SECRET))
 
 
+class LogBackend(Backend):
+    def __init__(self, kind: str, url: str) -> None:
+        super().__init__(kind)
+        self._url = url
+        self.destination = LogDestination("d", url, partitions=4, exclusive=kind == "log exclusive")
+        self.destination.ensure()
+
+    def arrived(self, stream: str | None, topic: str) -> list[Arrival]:
+        name = f"{stream}.{topic}" if stream else topic
+        query = 'select headers, value, partition from kafka.messages where topic = %s order by partition, "offset"'
+        with psycopg.connect(self._url) as connection:
+            found = connection.execute(query, [name]).fetchall()
+        return [Arrival(dict(headers)["headgate-id"], value, partition) for headers, value, partition in found]
+
+    def with_secret(self) -> Destination:
+        return LogDestination("d", f"postgres://user:{SECRET}@host/database")
+
+
 @contextmanager
-def open_backend(kind: str, path: Path, cluster: MockCluster | None, nats_url: str | None) -> Iterator[Backend]:
+def open_backend(
+    kind: str, path: Path, cluster: MockCluster | None, nats_url: str | None, postgres_url: str | None
+) -> Iterator[Backend]:
     with ExitStack() as opened:
         match kind:
             case "memory":
@@ -261,6 +283,9 @@ def open_backend(kind: str, path: Path, cluster: MockCluster | None, nats_url: s
             case "kafka" | "kafka exclusive":
                 assert cluster is not None
                 yield KafkaBackend(kind, cluster)
+            case "log" | "log exclusive":
+                assert postgres_url is not None
+                yield LogBackend(kind, postgres_url)
             case "webhook":
                 yield WebhookBackend(opened.enter_context(Receiver()))
             case _:

@@ -29,6 +29,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
     if kind == "iggy" and "HEADGATE_TEST_IGGY" not in os.environ:
         pytest.skip("HEADGATE_TEST_IGGY names no server")
     cluster = request.getfixturevalue("cluster") if kind.startswith("kafka") else None
-    endpoints: Endpoints | None = request.getfixturevalue("endpoints") if kind.startswith("nats") else None
-    with open_backend(kind, tmp_path, cluster, endpoints.nats_url if endpoints else None) as opened:
+    needs_servers = kind.startswith(("nats", "log"))
+    endpoints: Endpoints | None = request.getfixturevalue("endpoints") if needs_servers else None
+    nats_url, postgres_url = (endpoints.nats_url, endpoints.postgres_url) if endpoints else (None, None)
+    with open_backend(kind, tmp_path, cluster, nats_url, postgres_url) as opened:
         yield opened

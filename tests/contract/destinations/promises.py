@@ -28,6 +28,8 @@ PROMISES = {
     "nats exclusive": Promises("ids and payloads", "dropped", partitions=True),
     "kafka": Promises("ids and payloads", "again", partitions=True),
     "kafka exclusive": Promises("ids and payloads", "dropped", partitions=True),
+    "log": Promises("ids and payloads", "again", partitions=True),
+    "log exclusive": Promises("ids and payloads", "dropped", partitions=True),
     "table": Promises("ids and payloads", "dropped", whole_batches=True),
     "webhook": Promises("ids and payloads", "again"),
     "iggy": Promises("ids and payloads", "again", partitions=True),

@@ -128,9 +128,7 @@ class KafkaTopics:
         if error.code() in _AUTH:
             return AuthError(message, where=where, remedy="check the user, its password and what it may read")
         if error.code() in _GONE:
-            return StateError(
-                message, where=where, remedy="set failOnDataLoss to false to go on without"
-            )
+            return StateError(message, where=where, remedy="set failOnDataLoss to false to go on without")
         return ConnectError(message, where=where, remedy="check that the brokers run and answer")
 
     def _without_secrets(self, text: str) -> str:

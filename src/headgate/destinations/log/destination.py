@@ -1,0 +1,103 @@
+"""The `log` destination: rows of a pipeline appended to the tables of the gateway, by the executors themselves.
+
+No gateway need run. Kafka clients read the messages from one, and SQL sees them in `kafka.messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from headgate.commitlog import install
+from headgate.commitlog.append import SESSION_SQL
+from headgate.commitlog.topics import ensure_topic, find_topic
+from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
+from headgate.destinations.kafka.options import KafkaOptions
+from headgate.destinations.log.sender import LogSender
+from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["LogDestination"]
+
+_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDestination(Destination):
+    """`exclusive`: rows come in one order, from one writer, so that a replay begins behind what is there."""
+
+    name: str
+    url: str = field(repr=False)
+    topic: str = "{stream}.{topic}"
+    partitions: int = 1  # of topics that no route asks for with a number of its own
+    exclusive: bool = False
+
+    def ensure(self) -> None:
+        """Make the schema `kafka`, or bring it up to date."""
+        with self._connected() as connection:
+            install(connection)
+
+    def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        configs = {"retention.ms": str(int(defaults.max_age_s * 1000) or -1)}
+        if defaults.max_bytes:
+            configs["retention.bytes"] = str(max(1, defaults.max_bytes // defaults.partitions))
+        with self._connected() as connection:
+            return len(ensure_topic(connection, self.topic_name(stream, topic), defaults.partitions, configs).parts)
+
+    def missing(self, stream: str | None, topic: str) -> str | None:
+        name = self.topic_name(stream, topic)
+        with self._connected() as connection:
+            return None if find_topic(connection, name) else f"topic {name}"
+
+    def topic_name(self, stream: str | None, topic: str) -> str:
+        """The topic in the log for a row's topic in a stream; names are Kafka's."""
+        return KafkaOptions(servers="-", topic=self.topic).topic_name(stream, topic)
+
+    def details(self) -> dict[str, Any]:
+        return {"database": self._where(), "exclusive": self.exclusive}
+
+    @contextmanager
+    def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
+        if self.exclusive and lane.task:
+            raise ConfigError(
+                "rows of several tasks at once have no common order",
+                where="exclusive",
+                remedy="set exclusive = false on the destination, or read the source in one partition",
+            )
+        with self._connected() as connection:
+            connection.execute(SESSION_SQL)
+            yield LogSender(
+                self.name,
+                connection,
+                lane,
+                topic_name=self.topic_name,
+                partitions=self.partitions,
+                is_ordered=self.exclusive and not lane.is_late,
+            )
+
+    def _where(self) -> str:
+        known = conninfo_to_dict(self.url)
+        return f"{known.get('host', 'localhost')}/{known.get('dbname', '')}"
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection]:
+        try:
+            with psycopg.connect(self.url, autocommit=True, application_name="headgate log") as connection:
+                yield connection
+        except psycopg.Error as error:
+            raise self._as_ours(error) from None
+        except Refused as refused:
+            raise ConfigError(str(refused), where=self.name, remedy="correct the topic's settings") from None
+
+    def _as_ours(self, error: psycopg.Error) -> HeadgateError:
+        message, where = error.diag.message_primary or str(error), self._where()
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return AuthError(message, where=where, remedy="GRANT ALL ON SCHEMA kafka, its tables and functions")
+        if isinstance(error, _MISSING):
+            return StateError(message, where=where, remedy="the schema kafka is gone; restart the pipeline to make it")
+        return ConnectError(message, where=where, remedy="check that PostgreSQL runs and takes connections")

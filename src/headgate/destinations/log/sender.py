@@ -1,0 +1,192 @@
+"""Rows to record batches in the tables of the log, a few megabytes in one transaction.
+
+With rows in one order, every transaction also records the last row of each partition it wrote to. A replay reads that
+first, holding it, and leaves out what is there; so does a writer that was thought dead and is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.commitlog import Batch, append, prepare
+from headgate.commitlog.append import Outcome
+from headgate.commitlog.encode import encode_columns
+from headgate.commitlog.topics import LogTopic, ensure_topic
+from headgate.destinations.base import Failure, Lane, Sender, SendResult
+from headgate.destinations.kafka.partitioner import partitions_of
+from headgate.model import DataError, DeliveryError, HeadgateError, record
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.refusal import Refused
+
+__all__ = ["LogSender"]
+
+ID_HEADER, EPOCH_HEADER = "headgate-id", "headgate-epoch"
+_CHUNK_BYTES = 4 << 20  # so long the log is locked for others
+_BATCH_BYTES = 512 << 10
+_NOTIFY = "select pg_notify('kafka_log', %s)"
+_MAX_NOTIFIED = 200  # a notification has 8000 bytes
+_RECORD = """
+update kafka.deliveries as d set last_id = new.last_id
+from unnest(%s::int[], %s::text[]) as new (part_id, last_id)
+where d.writer = %s and d.part_id = new.part_id
+"""
+
+Parts = npt.NDArray[np.int64]  # `part_id` of every row
+
+
+class LogSender(Sender):
+    """Appends the rows of one lane."""
+
+    def __init__(
+        self,
+        name: str,
+        connection: psycopg.Connection,
+        lane: Lane,
+        *,
+        topic_name: Callable[[str | None, str], str],
+        partitions: int,
+        is_ordered: bool,
+    ) -> None:
+        self._name = name
+        self._connection = connection
+        self._stream = lane.stream
+        self._headers = () if lane.epoch is None else ((EPOCH_HEADER, b"%d" % lane.epoch),)
+        self._topic_name = topic_name
+        self._partitions = partitions
+        self._is_ordered = is_ordered
+        self._topics: dict[str, LogTopic] = {}  # by the rows' own names
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._rows = self._payload_bytes = self._skipped = 0
+        self._failures: dict[str, tuple[int, HeadgateError]] = {}
+        self._ends: dict[int, tuple[int, int]] = {}  # part_id -> the offset behind its last message, and its first
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        for topic in batch.column(record.TOPIC).unique().to_pylist():
+            if topic not in self._topics:
+                name = self._topic_name(self._stream, topic)
+                self._topics[topic] = ensure_topic(self._connection, name, self._partitions)
+        size = pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
+        self._rows += batch.num_rows
+        self._payload_bytes += size
+        self._waiting.append(batch)
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _CHUNK_BYTES:
+            self._flush()
+
+    def finish(self) -> SendResult:
+        self._flush()
+        self._wake_readers()
+        failures = tuple(Failure(topic, *found).as_dict() for topic, found in self._failures.items())
+        return SendResult(self._name, self._rows, self._payload_bytes, self._skipped, failures=failures)
+
+    def _flush(self) -> None:
+        """What waits, in one transaction."""
+        if not self._waiting:
+            return
+        rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
+        self._waiting, self._waiting_bytes = [], 0
+        with self._connection.transaction():
+            self._append(rows)
+
+    def _append(self, rows: pa.RecordBatch) -> None:
+        parts = self._places(rows)
+        writer = _origin(rows.column(record.MESSAGE_ID)[0].as_py())
+        if self._is_ordered:
+            rows, parts = self._beyond(writer, rows, parts)
+        now = int(time.time() * 1000)
+        batches: list[tuple[int, Batch]] = []
+        owners: list[str] = []
+        last_ids: dict[int, str] = {}
+        for part in np.unique(parts).tolist():
+            chosen = rows.take(pa.array(np.flatnonzero(parts == part)))
+            topic = chosen.column(record.TOPIC)[0].as_py()
+            made = self._encoded(topic, chosen, now)
+            batches += [(part, batch) for batch in made]
+            owners += [topic] * len(made)
+            if made:
+                last_ids[part] = chosen.column(record.MESSAGE_ID)[-1].as_py()
+        if batches:
+            self._take_note(append(self._connection, batches), batches, owners)
+        if self._is_ordered and last_ids:
+            self._connection.execute(_RECORD, [list(last_ids), list(last_ids.values()), writer])
+
+    def _places(self, rows: pa.RecordBatch) -> Parts:
+        """The partition in the log of every row."""
+        encoded = rows.column(record.TOPIC).dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        names = encoded.dictionary.to_pylist()
+        counts = np.array([len(self._topics[name].parts) for name in names], np.int64)
+        chosen = partitions_of(rows, counts[codes])
+        all_parts = np.array([part for name in names for part in self._topics[name].parts], np.int64)
+        found: Parts = all_parts[(np.cumsum(counts) - counts)[codes] + chosen]
+        return found
+
+    def _beyond(self, writer: str, rows: pa.RecordBatch, parts: Parts) -> tuple[pa.RecordBatch, Parts]:
+        """Without the rows that are there already."""
+        present, codes = np.unique(parts, return_inverse=True)
+        query = "select part_id, last_id from kafka.deliveries_of(%s, %s)"
+        last_ids: dict[int, str] = dict(self._connection.execute(query, [writer, present.tolist()]).fetchall())
+        per_row = pa.array([last_ids[part] for part in present.tolist()], pa.string()).take(pa.array(codes))
+        is_new = pc.greater(rows.column(record.MESSAGE_ID), per_row)
+        kept = is_new.to_numpy(zero_copy_only=False)
+        self._skipped += len(kept) - int(kept.sum())
+        return rows.filter(is_new), parts[kept]
+
+    def _encoded(self, topic: str, rows: pa.RecordBatch, now: int) -> list[Batch]:
+        """Batches of rows of one partition; none if the topic does not take them."""
+        rules = self._topics[topic].rules
+        keys = rows.column(record.PARTITION_KEY) if record.PARTITION_KEY in rows.schema.names else None
+        made = encode_columns(
+            rows.column(record.PAYLOAD),
+            keys,
+            rows.column(record.MESSAGE_ID),
+            id_header=ID_HEADER,
+            constant_headers=self._headers,
+            timestamp=now,
+            max_bytes=min(_BATCH_BYTES, rules.max_bytes),
+        )
+        try:
+            return [batch for data in made for batch in prepare(data, rules)]
+        except Refused as refused:
+            remedy = "raise max.message.bytes of the topic" if refused.code == ErrorCode.MESSAGE_TOO_LARGE else ""
+            error = DataError(str(refused), where=f"topic {topic}", remedy=remedy or "correct the rows or the topic")
+            self._fail(topic, rows.num_rows, error)
+            return []
+
+    def _take_note(self, outcomes: list[Outcome], batches: list[tuple[int, Batch]], owners: list[str]) -> None:
+        for outcome, (part, batch), topic in zip(outcomes, batches, owners, strict=True):
+            if outcome.error is ErrorCode.NONE:
+                self._ends[part] = outcome.base_offset + batch.count, outcome.log_start_offset
+            else:
+                self._topics.pop(topic, None)
+                gone = DeliveryError(
+                    f"the log refused a batch: {outcome.error.name}", where=f"topic {topic}", remedy="it is tried again"
+                )
+                self._fail(topic, batch.count, gone)
+
+    def _fail(self, topic: str, rows: int, error: HeadgateError) -> None:
+        if self._is_ordered:
+            raise error  # what comes behind must not be recorded as done
+        known, first = self._failures.get(topic, (0, error))
+        self._failures[topic] = (known + rows, first)
+
+    def _wake_readers(self) -> None:
+        """Gateways would find the messages by themselves, but only after a second."""
+        ends = [f"{part}:{end}:{start}" for part, (end, start) in self._ends.items()]
+        for start in range(0, len(ends), _MAX_NOTIFIED):
+            self._connection.execute(_NOTIFY, [",".join(ends[start : start + _MAX_NOTIFIED])])
+
+
+def _origin(message_id: str) -> str:
+    """What stands before the position, which is two numbers: `origin-major-ordinal`."""
+    return message_id.rsplit("-", 2)[0]

@@ -1,0 +1,43 @@
+"""The `log` source of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.model.plugin import API_VERSION
+from headgate.sources.base import POLLING, Mode, Offset, Source
+from headgate.sources.kafka.source import lag_rows
+from headgate.sources.log.options import LogSourceOptions
+
+__all__ = ["LogSource"]
+
+
+class LogSource(Source):
+    """Messages of topics, which stay as long as the topics keep them."""
+
+    api_version = API_VERSION
+    format = "pglog"
+
+    def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
+        self.name = name
+        self._texts = options
+        self._options = LogSourceOptions.from_spark(options)
+        self._origin = origin
+
+    def mode(self) -> Mode:
+        return POLLING
+
+    def options(self) -> dict[str, str]:
+        return self._texts
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is taken away."""
+
+    def origin(self) -> str:
+        return self._origin
+
+    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
+        return lag_rows(end, latest)
+
+    def describe(self) -> dict[str, Any]:
+        return {"topics": self._options.subscribe or self._options.subscribe_pattern}
