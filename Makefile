@@ -5,13 +5,13 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CODE := src tests bench
+CODE := src tests bench conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench lock clean
+.PHONY: help demo test lint format bench conformance lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo '  ARGS="..."    passes options on: make demo ARGS="--seconds 30"'
 
 demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C ends it
@@ -33,6 +33,9 @@ format: $(READY) ## Format the code
 
 bench: $(READY) ## Measure; for one of them: make bench ARGS="pipeline --quick"
 	@$(BIN)/python -m bench $(ARGS)
+
+conformance: $(READY) ## Run other projects' test programs against the gateway; the first time takes half an hour
+	@$(BIN)/python -m conformance $(ARGS)
 
 lock: $(READY) ## Pin the dependencies anew, with hashes
 	@$(BIN)/pip install --quiet uv

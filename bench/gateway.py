@@ -25,7 +25,7 @@ def measure(bench: Bench) -> None:
         url = stack.postgres_url
         assert url is not None
         with gateway(bench.directory / "gateway", postgres_url=url) as servers:
-            admin = AdminClient({"bootstrap.servers": servers})
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             _throughput(bench, admin, servers, messages)
             _limits(bench, url, messages)
             _latency(bench, admin, servers)
