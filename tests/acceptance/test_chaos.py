@@ -59,7 +59,7 @@ def test_the_stream_folds_to_the_tables(tmp_path: Path) -> None:
                 with (tmp_path / "bridge.log").open("ab") as log:
                     return subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
 
-            options = WorkloadOptions(seed=3, workers=3, transactions=120, seconds=75, big_rows=100_000)
+            options = WorkloadOptions(seed=3, workers=3, transactions=120, seconds=50, big_rows=100_000)
             with Victim(start) as bridge, Workload(url, shop, options) as work:
                 faults = [
                     kill(bridge, weight=1),
@@ -69,7 +69,7 @@ def test_the_stream_folds_to_the_tables(tmp_path: Path) -> None:
                     crash(stack.postgres),
                     crash(stack.nats),
                 ]
-                strikes = Chaos(seed=11, faults=faults, count=8, seconds=75, pause_s=(4, 9)).run()
+                strikes = Chaos(seed=11, faults=faults, count=6, seconds=50, pause_s=(3, 7)).run()
                 tally = work.wait()
                 assert len(strikes) >= 4, strikes
                 assert bridge.alive(), (tmp_path / "bridge.log").read_text()[-3000:]

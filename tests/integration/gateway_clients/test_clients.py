@@ -84,9 +84,7 @@ def samples(client: Client, count: int = 30) -> list[Message]:
     if client.null_headers:
         pairs += (("c", None),)
     found = [
-        Message(
-            f"v{n}-".encode() * (n + 1), f"k{n}".encode(), pairs if n % 3 == 0 else (), n % PARTITIONS, 1_000_000 + n
-        )
+        Message(f"v{n}-".encode() * (n + 1), f"k{n}".encode(), pairs if n % 3 == 0 else (), n % PARTITIONS, LATELY + n)
         for n in range(count)
     ]
     found[4] = Message(None, b"gone", (), 1, LATELY + 4)

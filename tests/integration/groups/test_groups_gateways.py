@@ -12,10 +12,11 @@ import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 
+from headgate.embedded import Endpoints
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.commits import OFFSET_COMMIT, CommitPartition, CommitTopic, OffsetCommitRequest
 from tests.gateway.raw import RawClient
-from tests.gateway.servers import running
+from tests.gateway.servers import new_database, running
 from tests.integration.groups.conftest import FAST
 from tests.integration.groups.members import create_topic, generation, member, poll_until, share_out, write
 
@@ -47,6 +48,14 @@ def doomed(url: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
             yield process, int(process.stdout.readline())
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def database(endpoints: Endpoints) -> Iterator[str]:
+    """Of its own: a gateway of other tests could coordinate a group here, too."""
+    assert endpoints.postgres_url is not None
+    with new_database(endpoints.postgres_url) as url:
+        yield url
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
