@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
+from headgate.cli.demo_log import DemoLog, choose_port, prepare_log
 from headgate.cli.demo_replica import DemoReplica
 from headgate.cli.demo_view import demo_line, demo_view
 from headgate.cli.output import JsonOption, note, note_console, print_json
@@ -46,9 +48,9 @@ def demo(
     ] = Path(".headgate/demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """See events flow: starts embedded PostgreSQL, NATS and Spark, pipelines, a SQLite replica, and a live view.
+    """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, a Kafka gateway, a SQLite replica, a live view.
 
-    Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived at NATS.
+    Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived everywhere.
     """
     began = time.monotonic()
     config = _config(data_dir)
@@ -57,6 +59,7 @@ def demo(
 
         def open_shop(endpoints: Endpoints) -> None:
             assert endpoints.postgres_url is not None
+            prepare_log(endpoints.postgres_url)
             shop = Shop(endpoints.postgres_url)
             shop.open()
             opened.callback(shop.close)
@@ -66,42 +69,51 @@ def demo(
         opened.callback(service.stop)
         service.start()
         watches = [opened.enter_context(StreamWatch(options)) for options in _streams(config, service)]
+        log = opened.enter_context(_log(service))
         replica = opened.enter_context(_replica(config, service))
-        _show(service, watches, replica, seconds)
+        _show(service, watches, log, replica, seconds)
         if seconds:
             replica.await_verdict(_VERDICT_S)
         note("stopping")
     error = service.first_error()
     if error is not None:
         raise error
-    _tell(watches, replica, began, as_json, config)
+    _judge(watches, log, replica, config)
+    _tell(watches, log, replica, began, as_json)
 
 
-def _tell(watches: list[StreamWatch], replica: DemoReplica, began: float, as_json: bool, config: Config) -> None:
-    """What arrived; nothing at one of the streams is a failure, and so is a copy that is not exact."""
+def _judge(watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, config: Config) -> None:
+    """Nothing at one of the streams or in the log is a failure, and so is a copy that is not exact."""
+    remedy = f"read the logs in {config.project.data_dir / 'logs'}"
     for watch in watches:
         if watch.first_arrival is None:
-            raise DeliveryError(
-                f"no event arrived at the stream {watch.stream}",
-                remedy=f"read the logs in {config.project.data_dir / 'logs'}",
-            )
+            raise DeliveryError(f"no event arrived at the stream {watch.stream}", remedy=remedy)
+    if log.first_arrival is None:
+        raise DeliveryError("no event arrived in the log", remedy=remedy)
     if replica.exact is False:
-        raise DeliveryError(f"the replica: {replica.state}", remedy=f"read {config.project.data_dir / 'logs'}")
+        raise DeliveryError(f"the replica: {replica.state}", remedy=remedy)
+
+
+def _tell(watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, began: float, as_json: bool) -> None:
+    """What arrived."""
     first_s = min(watch.first_arrival or 0 for watch in watches) - began
     if as_json:
         arrived = {watch.stream: watch.arrived for watch in watches}
         copy = {"exact": replica.exact, "rows": replica.rows, "path": str(replica.path)}
-        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2), "replica": copy})
+        kept = {"bootstrap": log.bootstrap, "arrived": log.arrived}
+        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2), "log": kept, "replica": copy})
         return
     for watch in watches:
         note(f"{watch.arrived:,} events arrived at the NATS stream {watch.stream}")
+    note(f"{log.arrived:,} of them in the log for Kafka clients as well")
     note(f"the first one {first_s:.1f} s after the start")
     note(f"replica in {replica.path}: {replica.state}")
 
 
 def _config(data_dir: Path) -> Config:
     text = resources.files("headgate.cli").joinpath("demo.toml").read_text(encoding="utf-8")
-    return parse(text, environ={**os.environ, "HEADGATE_DEMO_DIR": str(data_dir.resolve())})
+    own = {"HEADGATE_DEMO_DIR": str(data_dir.resolve()), "HEADGATE_DEMO_KAFKA_PORT": str(choose_port())}
+    return parse(text, environ={**os.environ, **own})
 
 
 def _streams(config: Config, service: Service) -> list[NatsOptions]:
@@ -111,6 +123,11 @@ def _streams(config: Config, service: Service) -> list[NatsOptions]:
         for section in config.destinations.values()
         if isinstance(section, NatsDestinationSection)
     ]
+
+
+def _log(service: Service) -> DemoLog:
+    assert service.endpoints is not None
+    return DemoLog(service.endpoints.postgres_url or "", service.status()["gateway"])
 
 
 def _replica(config: Config, service: Service) -> DemoReplica:
@@ -123,29 +140,34 @@ def _replica(config: Config, service: Service) -> DemoReplica:
     return DemoReplica(config.project.data_dir, *urls, changes.stream, shop.slot)
 
 
-def _show(service: Service, watches: list[StreamWatch], replica: DemoReplica, seconds: float) -> None:
+def _show(service: Service, watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, seconds: float) -> None:
     """Show what happens until the time is over, a stop is asked for, or every pipeline has ended."""
+    began = time.monotonic()
+    watched: list[StreamWatch | DemoLog] = [*watches, log]
     with ExitStack() as opened:
         live: Live | None = None
         if note_console.is_terminal:
-            live = Live(demo_view(service, watches, replica), console=note_console, auto_refresh=False)
+            live = Live(demo_view(service, watches, log, replica), console=note_console, auto_refresh=False)
             opened.enter_context(live)
+        else:
+            note(f"try:  {log.kcat_command}")
+            note(f"      {log.sql_command}")
         next_line = 0.0
-        while not service.wait(_REFRESH_S) and not _over(watches, seconds):
-            for watch in watches:
-                watch.poll()
+        while not service.wait(_REFRESH_S) and not _over(watched, seconds, began):
+            for each in watched:
+                each.poll()
             if live is not None:
-                live.update(demo_view(service, watches, replica), refresh=True)
+                live.update(demo_view(service, watches, log, replica), refresh=True)
             elif time.monotonic() >= next_line:
                 next_line = time.monotonic() + _LINE_EVERY_S
-                note(demo_line(service, watches, replica))
+                note(demo_line(service, watches, log, replica))
 
 
-def _over(watches: list[StreamWatch], seconds: float) -> bool:
+def _over(watched: Sequence[StreamWatch | DemoLog], seconds: float, began: float) -> bool:
     """The clock runs from the first events, so that a slow machine sees as much; it waits for them only so long."""
     if not seconds:
         return False
-    arrivals = [watch.first_arrival for watch in watches]
+    arrivals = [each.first_arrival for each in watched]
     if None in arrivals:
-        return time.monotonic() - watches[0].began > _FIRST_EVENT_S
+        return time.monotonic() - began > _FIRST_EVENT_S
     return time.monotonic() - max(arrival for arrival in arrivals if arrival) >= seconds

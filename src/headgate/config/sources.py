@@ -184,9 +184,6 @@ class _TopicsSection(Section):
     topics: tuple[str, ...] = Field((), description='Names of topics: `["orders"]`.')
     topic_pattern: str = Field("", description="Or a regular expression that names match as a whole.")
     start_at: Literal["earliest", "latest"] = Field("earliest", description="Where the first start begins.")
-    group: str = Field(
-        "", description="A group whose offsets are moved on as messages are delivered, to watch its lag."
-    )
     max_rows_per_batch: int = Field(100_000, ge=1, description="The most messages one batch may take.")
     partitions: int = Field(0, ge=0, le=1024, description="Tasks that read a batch, if more than the topics' own.")
     poll_interval: Duration = Field(0.1, description="How often topics that had nothing new are looked at.")
