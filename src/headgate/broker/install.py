@@ -1,0 +1,128 @@
+"""The schema of the broker, made, brought up to date or removed. Any number of processes may do this at once.
+
+The files in `sql/` are run in the order of their names, `<version>_<number>_<phase>_<what>.sql`. Those of the phase
+`pre` only add: programs of the version before go on working beside them, because functions carry a version in their
+names. Those of the phase `post` remove what only those programs needed, and are for when all of them have ended.
+`psql -1 -f install.sql` does the same as `install`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from importlib import resources
+
+import psycopg
+from psycopg import sql
+
+from headgate.model import AuthError, StateError, UsageError
+
+__all__ = ["DEFAULT_SCHEMA", "Phase", "install", "installed", "migrations", "uninstall"]
+
+DEFAULT_SCHEMA = "headgate"
+
+# Channels and roles are named after the schema, with something behind it; PostgreSQL cuts names at 63 bytes.
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+_FILE = re.compile(r"\d+\.\d+\.\d+_\d\d_(pre|post)_\w+\.sql")
+
+_SETUP = "create table if not exists migrations (name text primary key, applied_at timestamptz not null default now())"
+
+
+class Phase(enum.StrEnum):
+    """How far to go: what old programs survive, or all."""
+
+    PRE = "pre"
+    POST = "post"
+
+
+def migrations() -> list[str]:
+    """The names of all steps, in their order."""
+    names = [entry.name for entry in resources.files(__package__).joinpath("sql").iterdir()]
+    return sorted((name[:-4] for name in names if _FILE.fullmatch(name)), key=_order)
+
+
+def install(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA, *, phase: Phase = Phase.POST) -> list[str]:
+    """Run what this database has not had yet, in one transaction; what that was. CREATE on the database is enough."""
+    _check_name(schema)
+    try:
+        with connection.transaction():
+            _lock(connection, schema)
+            connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+            _enter(connection, schema)
+            connection.execute(_SETUP)
+            return _run_missing(connection, schema, phase)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise AuthError(
+            f"the schema {schema} cannot be made: {error.diag.message_primary}",
+            remedy="grant create on the database to this role, or let the owner of the schema install it",
+        ) from error
+
+
+def installed(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[str]:
+    """The steps that a database has had; none if the broker is not installed."""
+    _check_name(schema)
+    known = connection.execute("select to_regclass(%s) is not null", [f"{schema}.migrations"]).fetchone()
+    if known is None or not known[0]:
+        return []
+    rows = connection.execute(sql.SQL("select name from {}.migrations").format(sql.Identifier(schema)))
+    return sorted((name for (name,) in rows), key=_order)
+
+
+def uninstall(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> bool:
+    """Remove the broker with all events, and its role unless another database uses it. False: there was none."""
+    if not installed(connection, schema):
+        return False
+    with connection.transaction():
+        _lock(connection, schema)
+        connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
+    role = sql.Identifier(f"{schema}_conditions")
+    try:
+        with connection.transaction():
+            connection.execute(sql.SQL("drop role if exists {}").format(role))
+    except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.InsufficientPrivilege):
+        pass  # it belongs to the cluster: somebody else has a broker there, or made the role
+    return True
+
+
+def _run_missing(connection: psycopg.Connection, schema: str, phase: Phase) -> list[str]:
+    known = migrations()
+    done = set(installed(connection, schema))
+    if unknown := sorted(done - set(known)):
+        raise StateError(
+            f"the schema {schema} has had {unknown[-1]}, which this headgate does not know",
+            remedy="use the headgate that installed it, or a newer one",
+        )
+    missing = [name for name in known if name not in done]
+    if phase is Phase.PRE:
+        # What comes after a removal may depend on it, so it waits, too.
+        stop = next((at for at, name in enumerate(missing) if _phase(name) is Phase.POST), len(missing))
+        missing = missing[:stop]
+    for name in missing:
+        connection.execute(resources.files(__package__).joinpath("sql", f"{name}.sql").read_bytes())
+        connection.execute("insert into migrations (name) values (%s)", [name])
+    return missing
+
+
+def _lock(connection: psycopg.Connection, schema: str) -> None:
+    connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"headgate broker {schema}"])
+
+
+def _enter(connection: psycopg.Connection, schema: str) -> None:
+    connection.execute("set local client_min_messages = warning")
+    connection.execute(sql.SQL("set local search_path = {}, pg_temp").format(sql.Identifier(schema)))
+
+
+def _check_name(schema: str) -> None:
+    if not _NAME.fullmatch(schema) or schema.startswith("pg_"):
+        raise UsageError(
+            f"{schema!r} cannot be the broker's schema", remedy="use at most 40 small letters, digits and underscores"
+        )
+
+
+def _phase(name: str) -> Phase:
+    return Phase(name.split("_")[2])
+
+
+def _order(name: str) -> tuple[tuple[int, ...], str]:
+    version, _, rest = name.partition("_")
+    return tuple(int(part) for part in version.split(".")), rest

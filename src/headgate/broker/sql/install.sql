@@ -1,0 +1,74 @@
+-- Installs the broker, or brings it up to date, with psql alone:
+--
+--   psql -1 -f install.sql                      in the schema headgate
+--   psql -1 -v schema=events -f install.sql     in another one
+
+\set ON_ERROR_STOP on
+\if :{?schema}
+\else
+  \set schema headgate
+\endif
+\o /dev/null
+set client_min_messages = warning;
+select pg_advisory_xact_lock(hashtextextended('headgate broker ' || :'schema', 0));
+create schema if not exists :"schema";
+set search_path = :"schema", pg_temp;
+create table if not exists migrations (name text primary key, applied_at timestamptz not null default now());
+
+select not exists (select from migrations where name = '0.1.0_01_pre_tables') as missing \gset
+\if :missing
+  \ir 0.1.0_01_pre_tables.sql
+  insert into migrations (name) values ('0.1.0_01_pre_tables');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_02_pre_partitions') as missing \gset
+\if :missing
+  \ir 0.1.0_02_pre_partitions.sql
+  insert into migrations (name) values ('0.1.0_02_pre_partitions');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_03_pre_publish') as missing \gset
+\if :missing
+  \ir 0.1.0_03_pre_publish.sql
+  insert into migrations (name) values ('0.1.0_03_pre_publish');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_04_pre_subscriptions') as missing \gset
+\if :missing
+  \ir 0.1.0_04_pre_subscriptions.sql
+  insert into migrations (name) values ('0.1.0_04_pre_subscriptions');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_05_pre_dispatch') as missing \gset
+\if :missing
+  \ir 0.1.0_05_pre_dispatch.sql
+  insert into migrations (name) values ('0.1.0_05_pre_dispatch');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_06_pre_groups') as missing \gset
+\if :missing
+  \ir 0.1.0_06_pre_groups.sql
+  insert into migrations (name) values ('0.1.0_06_pre_groups');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_07_pre_retries') as missing \gset
+\if :missing
+  \ir 0.1.0_07_pre_retries.sql
+  insert into migrations (name) values ('0.1.0_07_pre_retries');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_08_pre_maintain') as missing \gset
+\if :missing
+  \ir 0.1.0_08_pre_maintain.sql
+  insert into migrations (name) values ('0.1.0_08_pre_maintain');
+\endif
+
+select not exists (select from migrations where name = '0.1.0_09_pre_status') as missing \gset
+\if :missing
+  \ir 0.1.0_09_pre_status.sql
+  insert into migrations (name) values ('0.1.0_09_pre_status');
+\endif
+
+reset search_path;
+reset client_min_messages;
+\o

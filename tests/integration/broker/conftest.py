@@ -1,0 +1,91 @@
+"""Databases with the broker in them, and with a model of the one that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from headgate.broker import install
+from headgate.embedded import Endpoints
+from tests.integration.broker.brokers import Broker, Headgate, Original
+
+Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture(scope="session")
+def template(endpoints: Endpoints) -> Iterator[tuple[str, str]]:
+    """The server, and the name of a database to copy: making one anew takes longer."""
+    assert endpoints.postgres_url is not None
+    name = f"broker_{uuid4().hex[:12]}"
+    with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    with psycopg.connect(make_conninfo(endpoints.postgres_url, dbname=name), autocommit=True) as connection:
+        install(connection)
+        connection.execute(Path(__file__).with_name("original.sql").read_bytes())
+    yield endpoints.postgres_url, name
+    with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def copy_of(template: tuple[str, str]) -> Iterator[str]:
+    server, source = template
+    name = f"broker_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        # Copying the files is quicker than logging all pages, for so small a database.
+        admin.execute(
+            sql.SQL("create database {} template {} strategy file_copy").format(
+                sql.Identifier(name), sql.Identifier(source)
+            )
+        )
+        yield make_conninfo(server, dbname=name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def database(template: tuple[str, str]) -> Iterator[str]:
+    """A database of its own, fresh."""
+    with copy_of(template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def shared_db(template: tuple[str, str]) -> Iterator[psycopg.Connection[Any]]:
+    """One database for tests that leave nothing behind."""
+    with copy_of(template) as url, psycopg.connect(url, autocommit=True, options="-c search_path=headgate") as opened:
+        yield opened
+
+
+@pytest.fixture
+def connect(database: str) -> Iterator[Connect]:
+    """Opens sessions, which end with the test."""
+    with ExitStack() as opened:
+
+        def open_session(**options: Any) -> psycopg.Connection[Any]:
+            settings = {"autocommit": True, "options": "-c search_path=headgate", **options}
+            return opened.enter_context(psycopg.connect(database, **settings))
+
+        yield open_session
+
+
+@pytest.fixture
+def db(connect: Connect) -> psycopg.Connection[Any]:
+    return connect()
+
+
+@pytest.fixture
+def ours(db: psycopg.Connection[Any]) -> Broker:
+    return Headgate(db)
+
+
+@pytest.fixture
+def original(db: psycopg.Connection[Any]) -> Broker:
+    return Original(db)
