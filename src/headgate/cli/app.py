@@ -14,6 +14,7 @@ import typer
 
 from headgate import __version__
 from headgate.cli.bridge import bridge
+from headgate.cli.broker import broker
 from headgate.cli.check import check
 from headgate.cli.demo import demo
 from headgate.cli.dlq import dlq
@@ -68,7 +69,13 @@ for command in (
     app.command()(command)
 
 
-for name, group in {"pipeline": pipeline, "dlq": dlq, "state": state, "replica": replica}.items():
+for name, group in {
+    "pipeline": pipeline,
+    "dlq": dlq,
+    "state": state,
+    "replica": replica,
+    "broker": broker,
+}.items():
     app.add_typer(group, name=name)
 
 
