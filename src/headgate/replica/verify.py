@@ -3,7 +3,7 @@
 Rows are compared as the bytes they have on the wire. Each side is added up over ranges of the key's hash; only ranges
 that differ are looked into key by key. The source is read first, and the replica after it has applied everything that
 was committed by then, so what still differs either has changed meanwhile or is wrong: it is wrong when it differs in
-the same way twice.
+the same way twice. A row that is deleted and made again, exactly as it was, many times a second can be taken for wrong.
 """
 
 from __future__ import annotations

@@ -27,8 +27,11 @@ TABLES = """
     insert into account select i, 'o' || i, repeat('n', 3000), i from generate_series(1, 400) i;
     insert into entry select i, now(), '' from generate_series(1, 50) i;
 """
+# What is gone never comes back the same: a row that did, again and again, would look like one that never went.
+UNIQUE = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+INSERT = f"insert into account values (%(key)s, 'n' || {UNIQUE}, 'x', 1)"
 STATEMENTS = [
-    "insert into account values (%(key)s, 'new', 'x', 1) on conflict (id) do update set owner = 'again'",
+    f"{INSERT} on conflict (id) do update set owner = 'a' || {UNIQUE}",
     "update account set owner = owner || 'x' where id = %(key)s and length(owner) < 30",
     "update account set id = id + 1000 where id = %(key)s and id not in (select id - 1000 from account)",
     "delete from account where id = %(key)s + 1000",
