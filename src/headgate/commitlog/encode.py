@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
+from headgate.commitlog.positions import varint_width
 from headgate.wire.kafka.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_START, BatchHeader, crc32c
 from headgate.wire.kafka.encode import uvarint
 
@@ -140,16 +141,6 @@ def _put_varint(room: Any, at: int, number: int) -> int:
 
 
 @_part  # type: ignore[untyped-decorator]
-def _varint_width(number: int) -> int:
-    zigzag = 1 if number < 0 else number << 1
-    width = 1
-    while zigzag >= 0x80:
-        zigzag >>= 7
-        width += 1
-    return width
-
-
-@_part  # type: ignore[untyped-decorator]
 def _put_value(room: Any, at: int, data: Any, offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
         return int(_put_varint(room, at, -1))
@@ -164,7 +155,7 @@ def _value_width(offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
         return 1
     size = offsets[row + 1] - offsets[row]
-    return int(_varint_width(size) + size)
+    return int(varint_width(size) + size)
 
 
 def _encode(
@@ -185,7 +176,7 @@ def _encode(
 ) -> int:
     at = 0
     for row in range(start, stop):
-        size = 2 + _varint_width(row - start) + _value_width(key_at, key_nulls, row)
+        size = 2 + varint_width(row - start) + _value_width(key_at, key_nulls, row)
         size += _value_width(value_at, value_nulls, row) + _value_width(id_at, id_nulls, row) + len(head) + len(tail)
         at = _put_varint(room, at, size)
         room[at], room[at + 1] = 0, 0  # attributes, and no delta of time

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-__all__ = ["Positions", "compile_ahead", "walk"]
+__all__ = ["Positions", "compile_ahead", "varint_width", "walk"]
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,8 @@ def _put(row: Any, index: int, value: int) -> None:
 
 
 @_part  # type: ignore[untyped-decorator]
-def _varint_width(size: int) -> int:
+def varint_width(size: int) -> int:
+    """Of a length, or of -1 for null; for compiled code."""
     zigzag = 1 if size < 0 else size << 1
     width = 1
     while zigzag >= 0x80:
@@ -198,7 +199,7 @@ def _walk(data: Any, table: Any, times: Any, counters: Any) -> bool:
         value_len, at = _skip(data, key_end, end)
         if at < 0:
             return False
-        if at - max(value_len, 0) - key_end != _varint_width(value_len):
+        if at - max(value_len, 0) - key_end != varint_width(value_len):
             counters[_LONG_FORMS] += 1
         at = _skip_headers(data, at, end, counters)
         if at != end:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from headgate.model.errors import ProtocolError
 
-__all__ = ["Position"]
+__all__ = ["Position", "origin_of"]
 
 
 class Position(NamedTuple):
@@ -35,3 +35,8 @@ class Position(NamedTuple):
             return cls(int(major, 16), int(ordinal, 16))
         except ValueError:
             raise ProtocolError(f"not a position: {text[:40]!r}") from None
+
+
+def origin_of(message_id: str) -> str:
+    """What stands before the position in a message id, which is two numbers: `origin-major-ordinal`."""
+    return message_id.rsplit("-", 2)[0]

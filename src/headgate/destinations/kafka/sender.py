@@ -17,6 +17,7 @@ from headgate.destinations.kafka.partitioner import partitions_of
 from headgate.destinations.kafka.tails import ID_HEADER, PARTITIONS_HEADER, Tail, last_records
 from headgate.destinations.kafka.topics import ensure_topic, open_reader
 from headgate.model import OccupiedError, record
+from headgate.model.position import origin_of
 
 __all__ = ["EPOCH_HEADER", "ExclusiveSender", "LateSender", "SharedSender"]
 
@@ -147,7 +148,7 @@ def _last_id(tail: Tail | None, first_id: str, name: str, partitions: int) -> st
     """How far the pipeline came in a partition; empty if that cannot be told."""
     if tail is None:
         return ""
-    if _origin(tail.message_id) != _origin(first_id):
+    if origin_of(tail.message_id) != origin_of(first_id):
         raise OccupiedError(
             f"somebody else writes to the topic {name}: its last message id is {tail.message_id!r}",
             remedy="give this pipeline topics of its own, or set exclusive = false on the destination",
@@ -158,8 +159,3 @@ def _last_id(tail: Tail | None, first_id: str, name: str, partitions: int) -> st
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:
     return batch.column(name) if name in batch.schema.names else None
-
-
-def _origin(message_id: str) -> str:
-    """What stands before the position, which is two numbers: `origin-major-ordinal`."""
-    return message_id.rsplit("-", 2)[0]

@@ -21,13 +21,15 @@ from headgate.commitlog.encode import encode_columns
 from headgate.commitlog.topics import LogTopic, ensure_topic
 from headgate.destinations.base import Failure, Lane, Sender, SendResult
 from headgate.destinations.kafka.partitioner import partitions_of
+from headgate.destinations.kafka.sender import EPOCH_HEADER
+from headgate.destinations.kafka.tails import ID_HEADER
 from headgate.model import DataError, DeliveryError, HeadgateError, record
+from headgate.model.position import origin_of
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["LogSender"]
 
-ID_HEADER, EPOCH_HEADER = "headgate-id", "headgate-epoch"
 _CHUNK_BYTES = 4 << 20  # so long the log is locked for others
 _BATCH_BYTES = 512 << 10
 _NOTIFY = "select pg_notify('kafka_log', %s)"
@@ -100,7 +102,7 @@ class LogSender(Sender):
 
     def _append(self, rows: pa.RecordBatch) -> None:
         parts = self._places(rows)
-        writer = _origin(rows.column(record.MESSAGE_ID)[0].as_py())
+        writer = origin_of(rows.column(record.MESSAGE_ID)[0].as_py())
         if self._is_ordered:
             rows, parts = self._beyond(writer, rows, parts)
         now = int(time.time() * 1000)
@@ -185,8 +187,3 @@ class LogSender(Sender):
         ends = [f"{part}:{end}:{start}" for part, (end, start) in self._ends.items()]
         for start in range(0, len(ends), _MAX_NOTIFIED):
             self._connection.execute(_NOTIFY, [",".join(ends[start : start + _MAX_NOTIFIED])])
-
-
-def _origin(message_id: str) -> str:
-    """What stands before the position, which is two numbers: `origin-major-ordinal`."""
-    return message_id.rsplit("-", 2)[0]
