@@ -1,0 +1,1 @@
+"""The AT Protocol relay: hosts in, one validated stream out."""

@@ -1,0 +1,280 @@
+"""Frames of the event stream: one WebSocket message, two DAG-CBOR maps, the header and the body.
+
+    frame = read_frame(message)          # 2-3 us: kind, seq and did, enough for a reader
+    event = read_event(frame)            # the typed event, its limits checked
+    message = resequence(frame, seq)     # the same event under our own number, unknown fields kept
+
+`read_frame` raises BAD_FRAME, BAD_CBOR or FRAME_TOO_BIG for what should end the connection; a frame of a later version
+of the protocol is `Kind.UNKNOWN`, to be passed over. `read_event` raises what is wrong with this one event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from headgate.wire.atproto import cbor
+from headgate.wire.atproto.cid import is_cid
+from headgate.wire.atproto.errors import AtprotoError, Reason
+from headgate.wire.atproto.events import Account, Action, Commit, ErrorNote, Event, Identity, Info, Kind, Op, Sync
+from headgate.wire.atproto.syntax import check_did, check_path, check_tid
+
+__all__ = [
+    "MAX_BLOCKS_BYTES",
+    "MAX_ENVELOPE_BYTES",
+    "MAX_FRAME_BYTES",
+    "MAX_OPS",
+    "MAX_RECORD_BYTES",
+    "MAX_SEQ",
+    "MAX_SMALL_BYTES",
+    "MAX_SYNC_BYTES",
+    "Frame",
+    "error_frame",
+    "info_frame",
+    "read_event",
+    "read_frame",
+    "resequence",
+    "without_handle",
+    "write_frame",
+]
+
+MAX_FRAME_BYTES: Final = 5_000_000
+MAX_SMALL_BYTES: Final = 100_000  # of every kind but #commit
+MAX_ENVELOPE_BYTES: Final = 500_000  # of a #commit without its blocks: twice what 200 ops can need
+MAX_BLOCKS_BYTES: Final = 2_000_000
+MAX_RECORD_BYTES: Final = 1_000_000
+MAX_SYNC_BYTES: Final = 10_000
+MAX_OPS: Final = 200
+MAX_SEQ: Final = 2**53 - 1
+
+_ERROR_HEADER: Final = cbor.encode({"op": -1})
+_EVENTS = (Kind.COMMIT, Kind.SYNC, Kind.IDENTITY, Kind.ACCOUNT, Kind.INFO)
+_HEADERS: Final = {kind: cbor.encode({"t": kind.value, "op": 1}) for kind in _EVENTS}
+_HEADER_LIST: Final = tuple((header, len(header), kind) for kind, header in _HEADERS.items())
+_BLOCKS_KEY: Final = b"\x66blocks\x5a"  # with the head of a byte string of 64 KiB or more
+_SEQ_KEY: Final = b"\x63seq"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame that was read: what a reader must know, and the body both decoded and as it came.
+
+    `seq` is 0 and `did` empty where the kind has none.
+    """
+
+    kind: Kind
+    seq: int
+    did: str
+    body: dict[str, Any]
+    raw: bytes
+
+
+def read_frame(message: bytes) -> Frame:
+    if len(message) > MAX_FRAME_BYTES:
+        raise AtprotoError(Reason.FRAME_TOO_BIG, f"a frame of {len(message)} bytes is more than {MAX_FRAME_BYTES}")
+    kind, raw = _split(message)
+    if kind is not Kind.COMMIT and len(raw) > MAX_SMALL_BYTES:
+        raise AtprotoError(Reason.FRAME_TOO_BIG, f"{len(raw)} bytes are more than any {kind} needs")
+    body = cbor.decode_map(raw) if len(raw) <= MAX_ENVELOPE_BYTES else _decode_big(raw)
+    if kind in (Kind.INFO, Kind.ERROR, Kind.UNKNOWN):
+        return Frame(kind, 0, "", body, raw)
+    seq = body.get("seq")
+    did = body.get("repo" if kind is Kind.COMMIT else "did")
+    if seq.__class__ is not int or not 0 < seq <= MAX_SEQ or did.__class__ is not str:
+        raise AtprotoError(Reason.BAD_FRAME, "a frame has no seq or no DID")
+    return Frame(kind, seq, did, body, raw)
+
+
+def _split(message: bytes) -> tuple[Kind, bytes]:
+    """The kind and the bytes of the body. Nearly every header is one of five, known by its bytes."""
+    for header, size, kind in _HEADER_LIST:
+        if message.startswith(header):
+            return kind, message[size:]
+    fields, start = cbor.decode_from(message, 0)
+    if not isinstance(fields, dict) or fields.get("op").__class__ is not int:
+        raise AtprotoError(Reason.BAD_FRAME, "a frame begins with no header")
+    if fields["op"] == -1:
+        return Kind.ERROR, message[start:]
+    known = fields["op"] == 1 and isinstance(fields.get("t"), str)
+    return (_kind(fields["t"]) if known else Kind.UNKNOWN), message[start:]
+
+
+def _decode_big(raw: bytes) -> dict[str, Any]:
+    """A body that is big must be so by its blocks; five million empty maps would become 400 MB.
+
+    The blocks are taken out before the rest is decoded, and put back in.
+    """
+    start = _blocks_head(raw)
+    end = start + 5 + int.from_bytes(raw[start + 1 : start + 5], "big")
+    rest = raw[:start] + b"\x40" + raw[end:]
+    body = cbor.decode_map(rest)
+    if cbor.find_field(rest, "blocks") != (start, start + 1):
+        raise AtprotoError(Reason.FRAME_TOO_BIG, "a frame is big by something else than its blocks")
+    body["blocks"] = raw[start + 5 : end]
+    return body
+
+
+def _blocks_head(raw: bytes) -> int:
+    """Where the length of the blocks is. The same letters in a path are followed by a length that cannot be."""
+    found = raw.find(_BLOCKS_KEY)
+    while found >= 0:
+        start = found + len(_BLOCKS_KEY) - 1
+        size = int.from_bytes(raw[start + 1 : start + 5], "big")
+        if 1 << 16 <= size <= len(raw) - start - 5 and len(raw) - size <= MAX_ENVELOPE_BYTES:
+            return start
+        found = raw.find(_BLOCKS_KEY, found + 1)
+    raise AtprotoError(Reason.FRAME_TOO_BIG, "a frame is big by something else than its blocks")
+
+
+def _kind(name: str) -> Kind:
+    return Kind(name) if name in _HEADERS else Kind.UNKNOWN
+
+
+def read_event(frame: Frame) -> Event:
+    """The event of a frame, every field of a type and size that the lexicon allows."""
+    read = _READERS.get(frame.kind)
+    if read is None:
+        raise AtprotoError(Reason.BAD_EVENT, "a frame of an unknown kind has no event")
+    if frame.did:
+        check_did(frame.did)
+    return read(frame)
+
+
+def _commit(frame: Frame) -> Commit:
+    body = frame.body
+    ops = _field(body, "ops", list)
+    if len(ops) > MAX_OPS:
+        raise AtprotoError(Reason.TOO_MANY_OPS, f"{len(ops)} ops are more than {MAX_OPS}")
+    rev, since = _field(body, "rev", str), _optional(body, "since", str)
+    check_tid(rev)
+    if since is not None:
+        check_tid(since)
+    return Commit(
+        did=frame.did,
+        seq=frame.seq,
+        rev=rev,
+        since=since,
+        time=_field(body, "time", str),
+        commit=_link(body, "commit"),
+        ops=tuple([_op(op) for op in ops]),
+        blocks=_blocks(body, MAX_BLOCKS_BYTES),
+        prev_data=_optional_link(body, "prevData"),
+        flagged=body.get("tooBig") is True or body.get("rebase") is True,
+    )
+
+
+_ACTIONS = {action.value: action for action in Action}
+
+
+def _op(op: object) -> Op:
+    if not isinstance(op, dict):
+        raise AtprotoError(Reason.BAD_EVENT, "an op is no map")
+    action = _ACTIONS.get(_field(op, "action", str))
+    if action is None:
+        raise AtprotoError(Reason.BAD_OPS, f"an op's action is {op['action'][:20]!r}")
+    path = _field(op, "path", str)
+    check_path(path)
+    return Op(action, path, _optional_link(op, "cid"), _optional_link(op, "prev"))
+
+
+def _sync(frame: Frame) -> Sync:
+    rev = _field(frame.body, "rev", str)
+    check_tid(rev)
+    return Sync(frame.did, frame.seq, rev, _field(frame.body, "time", str), _blocks(frame.body, MAX_SYNC_BYTES))
+
+
+def _identity(frame: Frame) -> Identity:
+    time = _field(frame.body, "time", str)
+    return Identity(frame.did, frame.seq, time, _optional(frame.body, "handle", str))
+
+
+def _account(frame: Frame) -> Account:
+    body = frame.body
+    time, active = _field(body, "time", str), _field(body, "active", bool)
+    return Account(frame.did, frame.seq, time, active, _optional(body, "status", str))
+
+
+def _info(frame: Frame) -> Info:
+    return Info(_field(frame.body, "name", str), _optional(frame.body, "message", str))
+
+
+def _error(frame: Frame) -> ErrorNote:
+    return ErrorNote(_field(frame.body, "error", str), _optional(frame.body, "message", str))
+
+
+_READERS: dict[Kind, Callable[[Frame], Event]] = {
+    Kind.COMMIT: _commit,
+    Kind.SYNC: _sync,
+    Kind.IDENTITY: _identity,
+    Kind.ACCOUNT: _account,
+    Kind.INFO: _info,
+    Kind.ERROR: _error,
+}
+
+
+def _field(body: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = body.get(name)
+    if value.__class__ is not kind:
+        raise AtprotoError(Reason.BAD_EVENT, f"`{name}` is missing or of the wrong type")
+    return value
+
+
+def _optional(body: dict[str, Any], name: str, kind: type[T]) -> T | None:
+    return None if body.get(name) is None else _field(body, name, kind)
+
+
+def _link(body: dict[str, Any], name: str) -> bytes:
+    value = body.get(name)
+    if value.__class__ is not bytes or not is_cid(value):
+        raise AtprotoError(Reason.BAD_EVENT, f"`{name}` is no link to a block of a repository")
+    return value
+
+
+def _optional_link(body: dict[str, Any], name: str) -> bytes | None:
+    return None if body.get(name) is None else _link(body, name)
+
+
+def _blocks(body: dict[str, Any], limit: int) -> bytes:
+    blocks = _field(body, "blocks", bytes)
+    if len(blocks) > limit:
+        raise AtprotoError(Reason.BLOCKS_TOO_BIG, f"{len(blocks)} bytes of blocks are more than {limit}")
+    return blocks
+
+
+def resequence(frame: Frame, seq: int) -> bytes:
+    """The frame's event under another number; every other byte of its body stays as it came."""
+    raw, new = frame.raw, cbor.head(0, seq)
+    old = _SEQ_KEY + cbor.head(0, frame.seq)
+    if raw.count(old) == 1:
+        return _HEADERS[frame.kind] + raw.replace(old, _SEQ_KEY + new, 1)
+    span = cbor.find_field(raw, "seq")  # the same bytes are somewhere else, too: look where the field really is
+    if span is None:
+        raise AtprotoError(Reason.BAD_EVENT, "a frame without seq cannot be numbered")
+    return b"".join((_HEADERS[frame.kind], raw[: span[0]], new, raw[span[1] :]))
+
+
+def without_handle(frame: Frame) -> Frame:
+    """An #identity frame without the handle that it claims."""
+    body = {name: value for name, value in frame.body.items() if name != "handle"}
+    return Frame(frame.kind, frame.seq, frame.did, body, cbor.encode(body))
+
+
+def write_frame(kind: Kind, body: dict[str, Any]) -> bytes:
+    """A frame of our own. Links are the 36 bytes of their CID."""
+    return _HEADERS[kind] + cbor.encode(body)
+
+
+def info_frame(name: str, message: str | None = None) -> bytes:
+    return _HEADERS[Kind.INFO] + _note("name", name, message)
+
+
+def error_frame(name: str, message: str | None = None) -> bytes:
+    """The last frame of a stream that ends with an error."""
+    return _ERROR_HEADER + _note("error", name, message)
+
+
+def _note(field: str, name: str, message: str | None) -> bytes:
+    return cbor.encode({field: name} if message is None else {field: name, "message": message})
