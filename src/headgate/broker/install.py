@@ -43,8 +43,9 @@ def migrations() -> list[str]:
 
 def install(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA, *, phase: Phase = Phase.POST) -> list[str]:
     """Run what this database has not had yet, in one transaction; what that was. CREATE on the database is enough."""
-    _check_name(schema)
     try:
+        if installed(connection, schema) == migrations():
+            return []  # which takes no right to install
         with connection.transaction():
             _lock(connection, schema)
             connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))

@@ -69,6 +69,36 @@ select not exists (select from migrations where name = '0.1.0_09_pre_status') as
   insert into migrations (name) values ('0.1.0_09_pre_status');
 \endif
 
+select not exists (select from migrations where name = '0.2.0_01_pre_writers') as missing \gset
+\if :missing
+  \ir 0.2.0_01_pre_writers.sql
+  insert into migrations (name) values ('0.2.0_01_pre_writers');
+\endif
+
+select not exists (select from migrations where name = '0.2.0_02_pre_grants') as missing \gset
+\if :missing
+  \ir 0.2.0_02_pre_grants.sql
+  insert into migrations (name) values ('0.2.0_02_pre_grants');
+\endif
+
+select not exists (select from migrations where name = '0.2.0_03_pre_table_events') as missing \gset
+\if :missing
+  \ir 0.2.0_03_pre_table_events.sql
+  insert into migrations (name) values ('0.2.0_03_pre_table_events');
+\endif
+
+select not exists (select from migrations where name = '0.2.0_04_pre_reading') as missing \gset
+\if :missing
+  \ir 0.2.0_04_pre_reading.sql
+  insert into migrations (name) values ('0.2.0_04_pre_reading');
+\endif
+
+select not exists (select from migrations where name = '0.2.0_10_pre_webhooks') as missing \gset
+\if :missing
+  \ir 0.2.0_10_pre_webhooks.sql
+  insert into migrations (name) values ('0.2.0_10_pre_webhooks');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o

@@ -1,0 +1,192 @@
+"""From one version to the next while programs of the old one go on; and what the new one brings in SQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from headgate import broker
+from headgate.broker import install, migrations
+from headgate.embedded import Endpoints
+from tests.gateway.servers import new_database
+
+SQL = Path(str(resources.files(broker).joinpath("sql")))
+SEARCH = "-c search_path=headgate,pg_temp"
+
+
+def install_version(url: str, version: str) -> None:
+    """What a release of the past installed."""
+    with psycopg.connect(url, options="-c client_min_messages=warning") as connection:
+        connection.execute("create schema headgate")
+        connection.execute("set search_path = headgate, pg_temp")
+        connection.execute("create table migrations (name text primary key, applied_at timestamptz default now())")
+        for name in migrations():
+            if name.startswith(f"{version}_"):
+                connection.execute((SQL / f"{name}.sql").read_bytes())
+                connection.execute("insert into migrations (name) values (%s)", [name])
+
+
+def test_an_upgrade_under_load_is_not_noticed(endpoints: Endpoints) -> None:
+    """Publishers, a dispatcher and a reader of the old version: no error, nothing lost, nothing twice, in order."""
+    assert endpoints.postgres_url is not None
+    over = threading.Event()
+    started = threading.Barrier(5)
+    with new_database(endpoints.postgres_url) as url:
+        install_version(url, "0.1.0")
+
+        def publish(who: int) -> int:
+            with psycopg.connect(url, autocommit=True, options=SEARCH) as session:
+                session.execute("select publish_v1(array['t'], array[to_jsonb(array[%s, 0])])", [who])
+                started.wait(30)
+                count = 1
+                while not over.is_set():
+                    session.execute("select publish_v1(array['t'], array[to_jsonb(array[%s, %s])])", [who, count])
+                    count += 1
+                return count
+
+        def read() -> list[list[int]]:
+            seen: list[list[int]] = []
+            with psycopg.connect(url, autocommit=True, options=SEARCH) as session:
+                started.wait(30)
+                while True:
+                    ending = over.is_set()
+                    session.execute("select poll_for_events_v1()")
+                    query = "select payload, pos from read_next_events_v1('g', null, 100, false, 'me')"
+                    found = session.execute(query).fetchall()
+                    seen += [payload for payload, _ in found]
+                    if found:
+                        session.execute("select set_group_cursor_v1('g', %s, false, 'me', null)", [found[-1][1]])
+                    elif ending:
+                        return seen
+
+        with psycopg.connect(url, autocommit=True, options=SEARCH) as session:
+            session.execute("select subscribe_v1('g', 'true', '{}', null, null)")
+        with ThreadPoolExecutor(4) as pool:
+            publishing = [pool.submit(publish, who) for who in range(3)]
+            reading = pool.submit(read)
+            started.wait(30)
+            try:
+                with psycopg.connect(url, autocommit=True) as session:
+                    done = install(session)
+                    session.execute("select headgate.maintain()")
+            finally:
+                over.set()
+            counts = [each.result(60) for each in publishing]
+            seen = reading.result(60)
+    assert done == [name for name in migrations() if not name.startswith("0.1.0")]
+    for who, count in enumerate(counts):
+        assert [n for by, n in seen if by == who] == list(range(count))
+
+
+@pytest.fixture
+def role(db: psycopg.Connection[Any]) -> Iterator[str]:
+    name = f"program_{uuid4().hex[:12]}"
+    db.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    yield name
+    db.execute(sql.SQL("drop owned by {}").format(sql.Identifier(name)))
+    db.execute(sql.SQL("drop role {}").format(sql.Identifier(name)))
+
+
+def as_role(url: str, role: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(make_conninfo(url, user=role), autocommit=True, options=SEARCH)
+
+
+def refused(session: psycopg.Connection[Any], statement: str) -> bool:
+    try:
+        session.execute(statement.encode())
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+def test_a_publisher_publishes_and_no_more(db: psycopg.Connection[Any], database: str, role: str) -> None:
+    with as_role(database, role) as session:
+        assert refused(session, "select headgate.publish('t', '1')")
+        db.execute("select grant_usage('publisher', to_role => %s)", [role])
+        session.execute("select publish('t', '1')")
+        session.execute("select publish('t', '2', due_at => now() + interval '1 hour')")
+        session.execute("select publish_once('t', 'key', '3')")
+        session.execute("insert into events (id, topic, payload) values (create_event_id(now()), 't', '4')")
+        session.execute("select send(%s, 't', '5')", [db.execute("select subscribe('g')").fetchall()[0][0]])
+        assert install(session) == []
+        for statement in (
+            "select subscribe('mine')",
+            "select poll_for_events()",
+            "delete from events",
+            "update events set payload = '0'",
+            "update config set value = '1 minute'",
+            "select maintain()",
+            "select push_table_mutations('config')",
+        ):
+            assert refused(session, statement), statement
+
+
+def test_a_consumer_consumes_and_owns_nothing(db: psycopg.Connection[Any], database: str, role: str) -> None:
+    db.execute("select grant_usage('consumer', to_role => %s)", [role])
+    with as_role(database, role) as session:
+        (sid,) = session.execute("select subscribe('mine', client_id => 'me')").fetchall()[0]
+        session.execute("select publish('t', '1')")
+        session.execute("select publish('t', '2', due_at => now())")
+        session.execute("select poll_for_events()")
+        session.execute("select poll_for_events()")
+        found = session.execute("select id, payload, pos from read_next_events('mine', owner => 'me')").fetchall()
+        assert [payload for _, payload, _ in found] == [1, 2]
+        session.execute("select set_group_cursor('mine', %s, true, 'me')", [found[-1][2]])
+        session.execute("select retry_v1(%s, 'h', array[%s]::bigint[], 2, 'no', interval '0')", [sid, found[0][0]])
+        session.execute("select bury_v1(%s, 'h', array[%s]::bigint[], 3, 'no')", [sid, found[0][0]])
+        session.execute("select heartbeat_v1('me')")
+        assert session.execute("select behind from group_status").fetchall() == [(0,)]
+        for statement in ("update config set value = '1 minute'", "drop table events", "delete from events"):
+            assert refused(session, statement), statement
+
+
+def test_an_observer_looks(db: psycopg.Connection[Any], database: str, role: str) -> None:
+    db.execute("select grant_usage('observer', to_role => %s)", [role])
+    db.execute("select subscribe('g')")
+    with as_role(database, role) as session:
+        assert session.execute("select group_id from group_status").fetchall() == [("g",)]
+        assert refused(session, "select publish('t', '1')")
+        assert refused(session, "select secret from webhooks")
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="no part boss"):
+        db.execute("select grant_usage('boss', to_role => %s)", [role])
+
+
+def test_changes_of_a_table_become_events(db: psycopg.Connection[Any]) -> None:
+    db.execute("create table public.users (id int primary key, name text, note text)")
+    db.execute("select push_table_mutations('public.users')")
+    db.execute("select push_table_mutations('public.users')")
+    db.execute("insert into public.users values (1, 'ann', null), (2, 'bob', 'x')")
+    db.execute("update public.users set name = upper(name), note = null")
+    db.execute("update public.users set note = note")
+    db.execute("delete from public.users where id = 2")
+    db.execute("select stop_table_mutations_push('public.users')")
+    db.execute("insert into public.users values (3, 'cid', null)")
+    found = db.execute("select topic, payload, metadata from events where id > 0 order by id").fetchall()
+    assert found == [
+        ("public.users.insert", {"id": 1, "name": "ann"}, None),
+        ("public.users.insert", {"id": 2, "name": "bob", "note": "x"}, None),
+        ("public.users.update", {"name": "ANN"}, {"old": {"id": 1, "name": "ann"}}),
+        ("public.users.update", {"name": "BOB", "note": None}, {"old": {"id": 2, "name": "bob", "note": "x"}}),
+        ("public.users.delete", {"id": 2, "name": "BOB"}, None),
+    ]
+
+
+def test_a_change_that_is_rolled_back_is_no_event(db: psycopg.Connection[Any]) -> None:
+    db.execute("create table public.users (id int primary key)")
+    db.execute("select push_table_mutations('public.users', delete => false)")
+    with db.transaction():
+        db.execute("insert into public.users values (1)")
+        raise psycopg.Rollback
+    db.execute("insert into public.users values (2)")
+    db.execute("delete from public.users")
+    assert db.execute("select payload from events where id > 0").fetchall() == [({"id": 2},)]
