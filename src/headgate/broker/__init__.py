@@ -1,23 +1,43 @@
-"""A message broker made of SQL: events, subscriptions and groups in a schema of any PostgreSQL database."""
+"""A message broker made of SQL: events, subscriptions and groups in a schema of any PostgreSQL database.
+
+| to | use |
+|---|---|
+| make the schema | `install`, `uninstall`, `installed`, `migrations`, `Phase` |
+| publish in a transaction of yours | `publish`, `send`; without async `publish_sync`, `send_sync` |
+| handle, listen, publish a lot | `BrokerClient`; without async `SyncBrokerClient` |
+| say what | `Message`, `Event`, `Subscription`, `subscribe` |
+| hold on to | `Registration`, `EventStream`, which raises `LaggedError` |
+"""
 
 from __future__ import annotations
 
-from headgate.broker.client import BrokerClient
+from headgate.broker.broadcast import EventStream, LaggedError
+from headgate.broker.client import BrokerClient, Registration
 from headgate.broker.install import DEFAULT_SCHEMA, Phase, install, installed, migrations, uninstall
-from headgate.broker.messages import Event, Message, Subscription, publish, send, subscribe
+from headgate.broker.messages import Event, Message, Subscription
+from headgate.broker.sync import SyncBrokerClient, SyncEventStream, SyncRegistration
+from headgate.broker.transactions import publish, publish_sync, send, send_sync, subscribe
 
 __all__ = [
     "DEFAULT_SCHEMA",
     "BrokerClient",
     "Event",
+    "EventStream",
+    "LaggedError",
     "Message",
     "Phase",
+    "Registration",
     "Subscription",
+    "SyncBrokerClient",
+    "SyncEventStream",
+    "SyncRegistration",
     "install",
     "installed",
     "migrations",
     "publish",
+    "publish_sync",
     "send",
+    "send_sync",
     "subscribe",
     "uninstall",
 ]

@@ -11,262 +11,308 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
-from typing import Any, Self
-from uuid import uuid4
+from typing import Any, Self, overload
 
 import psycopg
-from psycopg import sql
-from psycopg_pool import AsyncConnectionPool
 
-from headgate.broker.handlers import Batch, Handle, Handler
+from headgate.broker.broadcast import Broadcast, EventStream
+from headgate.broker.buffer import PublishBuffer
+from headgate.broker.database import Database, persist
+from headgate.broker.duties import Duties, new_client_id
+from headgate.broker.handlers import Handler
 from headgate.broker.install import DEFAULT_SCHEMA
-from headgate.broker.messages import Event, Message, Subscription, publish, send, subscribe
+from headgate.broker.messages import Event, Message, Payload, Subscription
+from headgate.broker.payloads import decoder
+from headgate.broker.reading import HOLD_S, GroupReader
+from headgate.broker.transactions import Encoded, encode, publish_encoded
 from headgate.model import UsageError
 
-__all__ = ["BrokerClient"]
+__all__ = ["BrokerClient", "Registration"]
 
 logger = logging.getLogger(__name__)
 
-LEASE_LOST = "HG001"
-READ_AHEAD = 10  # reads that may wait for slow handlers
-POLL_S = 0.02  # between polls while there is something to do; idle, it gets longer
-IDLE_POLL_S = 0.5
-HEARTBEAT_S = 5.0
-MAINTENANCE_S = 60.0
-RECONNECT_S = 1.0
-
-
-@dataclass(eq=False)
-class _Checkpoint:
-    """A read whose batches are being handled. The cursor follows when all before it are done, too."""
-
-    cursor: int
-    open: int
+END_S = 10.0
+CANCEL_S = 1.0  # for handlers that do not want to end
 
 
 class BrokerClient:
     """One group of one program."""
 
-    def __init__(self, url: str, *, group: str, schema: str = DEFAULT_SCHEMA, chunk: int = 1000) -> None:
-        self.group, self.schema, self.chunk = group, schema, chunk
-        self.id = f"client-{uuid4().hex[:12]}"
-        options = f"-c search_path={schema},pg_temp"
-        self._url, self._options = url, options
-        self._pool = AsyncConnectionPool(
-            url, min_size=1, max_size=8, open=False, kwargs={"autocommit": True, "options": options}
+    def __init__(
+        self,
+        url: str,
+        *,
+        group: str,
+        schema: str = DEFAULT_SCHEMA,
+        chunk: int = 1000,
+        pool_size: int = 8,
+        flush_size: int = 2500,
+        flush_interval_s: float = 0.05,
+        buffer_limit: int = 10_000,
+        end_deadline_s: float = END_S,
+    ) -> None:
+        self.group, self.schema = group, schema
+        self.id = new_client_id()
+        self._end_deadline_s = end_deadline_s
+        self._database = Database(url, schema, pool_size)
+        self._reader = GroupReader(self._database, group, self.id, chunk)
+        self._broadcast = Broadcast(self._database, self.id, chunk)
+        self._duties = Duties(self._database, self.id, self._subscribe_again)
+        self._buffer = PublishBuffer(
+            self._publish, size=flush_size, interval_s=flush_interval_s, limit=max(buffer_limit, flush_size)
         )
-        self._handlers: list[Handler] = []
+        self._subscriptions: dict[int, Subscription] = {}
         self._workers: dict[Handler, asyncio.Task[None]] = {}
-        self._checkpoints: deque[_Checkpoint] = deque()
-        self._cursor: int | None = None  # where to read on; None: where the group is
-        self._epoch: int | None = None
-        self._wake = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._failed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._pool.open(wait=True)
+        await self._database.open()
+        self._failed = asyncio.get_running_loop().create_future()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._workers.values():
-            task.cancel()
-        await asyncio.gather(*self._workers.values(), return_exceptions=True)
-        await self._pool.close()
+        await self.end()
 
     async def publish(self, *messages: Message) -> list[int]:
-        """Publish in a transaction of its own; `messages.publish` does it in one of yours."""
-        async with self._pool.connection() as connection, connection.transaction():
-            return await publish(connection, *messages, schema=self.schema)
+        """Publish in a transaction of its own; `headgate.broker.publish` does it in one of yours."""
+        return await self._publish([encode(message) for message in messages])
 
     async def send(self, subscription_id: int, *messages: Message) -> list[int]:
         """Publish to one subscription."""
-        async with self._pool.connection() as connection, connection.transaction():
-            return await send(connection, subscription_id, *messages, schema=self.schema)
+        return await self._publish([encode(message, subscription_id) for message in messages])
+
+    async def enqueue(self, message: Message) -> asyncio.Future[int | None]:
+        """Publish soon, with others, in this order. Waits while the buffer is full; the future has the event's id."""
+        return await self._buffer.put(message)
+
+    async def flush(self) -> None:
+        """Publish what was enqueued, now, and wait until it is."""
+        await self._buffer.flush()
 
     async def subscribe(self, subscription: Subscription) -> int:
         """Create or find a subscription of this group, which does not expire while this client lives."""
-        async with self._pool.connection() as connection:
-            return await subscribe(connection, self.group, subscription, client=self.id, schema=self.schema)
+        subscription_id = await self._database.subscribe(self.group, subscription, self.id)
+        self._subscriptions[subscription_id] = subscription
+        self._duties.live_up_to(subscription.expiry)
+        self._reader.gno = self._reader.gno or await self._database.group_number(self.group)
+        return subscription_id
 
+    @overload
     async def register_reliable_handler(
         self,
         subscription: Subscription,
-        handle: Handle,
+        handle: Callable[[Sequence[Event[Any]]], Awaitable[None]],
+        *,
+        name: str,
+        retries_s: Sequence[float] = ...,
+        timeout_s: float = ...,
+        batch_size: int | None = ...,
+        payload_type: None = ...,
+    ) -> Registration: ...
+    @overload
+    async def register_reliable_handler(
+        self,
+        subscription: Subscription,
+        handle: Callable[[Sequence[Event[Payload]]], Awaitable[None]],
+        *,
+        name: str,
+        retries_s: Sequence[float] = ...,
+        timeout_s: float = ...,
+        batch_size: int | None = ...,
+        payload_type: type[Payload],
+    ) -> Registration: ...
+    async def register_reliable_handler(
+        self,
+        subscription: Subscription,
+        handle: Callable[[Sequence[Event[Any]]], Awaitable[None]],
         *,
         name: str,
         retries_s: Sequence[float] = (),
         timeout_s: float = 60.0,
-    ) -> int:
+        batch_size: int | None = None,
+        payload_type: Any = None,
+    ) -> Registration:
         """Have events handled at least once. One that fails is tried again by this handler alone, then put aside."""
+        if batch_size is not None and batch_size < 1:
+            raise UsageError("a batch has at least one event", remedy="give a larger batch_size, or none")
+        decode = None if payload_type is None else decoder(payload_type)
         subscription_id = await self.subscribe(subscription)
-        if any(other.name == name and other.subscription_id == subscription_id for other in self._handlers):
+        if any(other.name == name and other.subscription_id == subscription_id for other in self._workers):
             raise UsageError(f"there is a handler {name!r} of this subscription", remedy="give each its own name")
-        handler = Handler(name, subscription_id, handle, tuple(retries_s), timeout_s)
-        self._handlers.append(handler)
+        handler = Handler(
+            name, subscription_id, handle, tuple(retries_s), timeout_s, batch_size, decode, group=self.group
+        )
         self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {name}")
-        self._wake.set()
-        return subscription_id
+        self._workers[handler].add_done_callback(self._note_failure)
+        self._reader.add(handler)
+        return Registration(self, handler)
+
+    @overload
+    async def register_fire_and_forget(
+        self, subscription: Subscription, *, buffer: int = ..., payload_type: None = ...
+    ) -> EventStream[Any]: ...
+    @overload
+    async def register_fire_and_forget(
+        self, subscription: Subscription, *, buffer: int = ..., payload_type: type[Payload]
+    ) -> EventStream[Payload]: ...
+    async def register_fire_and_forget(
+        self, subscription: Subscription, *, buffer: int = 1000, payload_type: Any = None
+    ) -> EventStream[Any]:
+        """Events from now on, for as long as somebody listens. No cursor waits for it; who is too slow is told."""
+        decode = None if payload_type is None else decoder(payload_type)
+        return await self._broadcast.listen(subscription, buffer, decode)
 
     async def run(self) -> None:
-        """Dispatch, read and handle until cancelled; then give the group back."""
+        """Dispatch, read and handle until `stop` or `end` is called, or this is cancelled."""
+        if self._running is not None:
+            raise UsageError("the client runs already", remedy="run it once")
+        self._running = asyncio.current_task()
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (self._dispatch, self._listen, self._read, self._stay_alive, self._maintain):
-                    tasks.create_task(_persist(work))
+                loops = [
+                    tasks.create_task(persist(self._reader.read)),
+                    tasks.create_task(persist(self._reader.acknowledge)),
+                    tasks.create_task(persist(self._broadcast.read)),
+                    tasks.create_task(persist(lambda: self._database.listen(self._told), whatever=True)),
+                    tasks.create_task(persist(self._duties.heartbeat)),
+                    # What is wrong with these concerns all clients, and those who have events in hand go on.
+                    tasks.create_task(persist(self._duties.dispatch, whatever=True)),
+                    tasks.create_task(persist(self._duties.maintain, whatever=True)),
+                    tasks.create_task(self._hold()),
+                    tasks.create_task(self._fail()),
+                ]
+                await self._ending.wait()
+                for loop in loops:
+                    loop.cancel()
         finally:
-            await self._release()
+            self._running = None
 
-    async def _dispatch(self) -> None:
-        pause = POLL_S
-        while True:
-            rows = await self._fetch("select dispatched, more from poll_for_events_v1()")
-            pause = POLL_S if rows[0][0] else min(IDLE_POLL_S, pause * 1.5)
-            if not rows[0][1]:
-                await asyncio.sleep(pause)
+    def stop(self) -> None:
+        """Have `run` return; a handler may call this."""
+        self._ending.set()
 
-    async def _listen(self) -> None:
-        """A hint, no more: what it misses is found by looking."""
-        async with await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, options=self._options
-        ) as connection:
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_events")))
-            async for _ in connection.notifies():
-                self._wake.set()
+    async def end(self, deadline_s: float | None = None) -> None:
+        """Stop reading, let handlers finish what is in hand, acknowledge it, publish what was enqueued, and let go.
 
-    async def _read(self) -> None:
-        while True:
-            self._wake.clear()
-            if not self._handlers or len(self._checkpoints) >= READ_AHEAD or not await self._read_once():
-                try:
-                    async with asyncio.timeout(IDLE_POLL_S):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-            await self._acknowledge()
-
-    async def _read_once(self) -> bool:
-        """False: nothing to do, or an event that has no handler yet, which must not be passed over."""
-        rows = await self._fetch(
-            "select id, topic, payload, metadata, at, subscription_ids, retry, pos, gap is not null, epoch"
-            " from read_next_events_v1(%s, %s, %s, false, %s)",
-            self.group,
-            self._cursor,
-            self.chunk,
-            self.id,
-        )
-        if rows and self._epoch is not None and rows[0][9] != self._epoch:
-            self._begin_again()  # another one has read in between, from where the group is
-            return True
-        batches: dict[Handler, list[Event]] = {}
-        last: int | None = None
-        for event_id, topic, payload, metadata, at, subs, retry, pos, gone, epoch in rows:
-            self._epoch = epoch
-            if gone:
-                logger.error("the group %s is overrun: positions up to %d are gone", self.group, pos)
-            elif not await self._assign(
-                batches, Event(event_id, topic, payload, metadata, at, (retry or {}).get("attempt", 1)), subs, retry
-            ):
-                break
-            last = pos
-        if last is None:
-            return False
-        self._hand_out(batches, last)
-        return True
-
-    async def _assign(
-        self, batches: dict[Handler, list[Event]], event: Event, subs: Sequence[int], retry: dict[str, Any] | None
-    ) -> bool:
-        known = {handler.subscription_id for handler in self._handlers}
-        if missing := [sid for sid in subs if sid not in known]:
-            alive = await self._fetch(
-                "select 1 from subscriptions where id = any (%s) and expired_at is null limit 1", missing
-            )
-            if alive:
-                return False
-        for handler in self._handlers:
-            if handler.wants(subs, retry):
-                batches.setdefault(handler, []).append(event)
-        return True
-
-    def _hand_out(self, batches: dict[Handler, list[Event]], cursor: int) -> None:
-        checkpoint = _Checkpoint(cursor, len(batches))
-        self._checkpoints.append(checkpoint)
-        self._cursor = cursor
-
-        def done() -> None:
-            checkpoint.open -= 1
-            self._wake.set()
-
-        for handler, events in batches.items():
-            handler.queue.put_nowait(Batch(events, done))
-
-    async def _acknowledge(self) -> None:
-        cursor = None
-        while self._checkpoints and self._checkpoints[0].open == 0:
-            cursor = self._checkpoints.popleft().cursor
-        if cursor is None:
+        What is not done by the deadline is cancelled; the next reader of the group will handle it again.
+        """
+        if self._failed is None:
             return
-        try:
-            statement = "select set_group_cursor_v1(%s, %s, false, %s, %s)"
-            await self._fetch(statement, self.group, cursor, self.id, self._epoch)
-        except psycopg.Error as error:
-            if error.sqlstate != LEASE_LOST:
-                raise
-            self._begin_again()
+        self._failed = None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._end_deadline_s if deadline_s is None else deadline_s)
+        self.stop()
+        await self._loops_ended()
+        await self._try(self._reader.finish, deadline, "handlers did not finish in time")
+        for worker in self._workers.values():
+            worker.cancel()
+        if self._workers:
+            await asyncio.wait(self._workers.values(), timeout=CANCEL_S)
+        await self._buffer.end(max(0.1, deadline - loop.time()))
+        await self._try(self._let_go, max(deadline, loop.time() + CANCEL_S), "the database was not told")
+        await self._database.close()
 
-    def _begin_again(self) -> None:
-        """Another one reads the group by now, or has: what is in hand will be handled by it, or again."""
-        self._checkpoints.clear()
-        self._cursor = self._epoch = None
-
-    async def _settle(self, handler: Handler, events: Sequence[Event], error: str) -> None:
-        for event in events:
-            await _persist(partial(self._settle_one, handler, event, error))
-
-    async def _settle_one(self, handler: Handler, event: Event, error: str) -> None:
-        values = (handler.subscription_id, handler.name, event.id)
-        delay = handler.delay_s(event.attempt)
-        if delay is None:
-            await self._fetch("select bury_v1(%s, %s, array[%s]::bigint[], %s, %s)", *values, event.attempt, error)
+    async def cancel_handler(self, handler: Handler, unsubscribe: bool) -> None:
+        """As `Registration.cancel` does."""
+        worker = self._workers.get(handler)
+        if worker is None:
+            return
+        self._reader.handlers.remove(handler)
+        handler.stop()
+        if worker is not asyncio.current_task():
+            await asyncio.wait([worker])
+        del self._workers[handler]
+        sid = handler.subscription_id
+        if unsubscribe:
+            await self._database.fetch("select unsubscribe_v1(%s)", sid)
+        elif not any(other.subscription_id == sid for other in self._workers):
+            await self._database.fetch("select leave_v1(%s, %s)::text", self.id, sid)
         else:
-            statement = "select retry_v1(%s, %s, array[%s]::bigint[], %s, %s, make_interval(secs => %s))"
-            await self._fetch(statement, *values, event.attempt + 1, error, delay)
+            return
+        self._subscriptions.pop(sid, None)
+        self._reader.wake()
 
-    async def _stay_alive(self) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            await self._fetch("select heartbeat_v1(%s)", self.id)
-            if self._checkpoints:
-                await self._fetch("select hold_group_v1(%s, %s)", self.group, self.id)
+    async def _loops_ended(self) -> None:
+        running = self._running
+        if running is not None and running is not asyncio.current_task():
+            await asyncio.wait([running], timeout=CANCEL_S)
 
-    async def _maintain(self) -> None:
-        while True:
-            await self._fetch("select 1 from maintain_v1()")
-            await asyncio.sleep(MAINTENANCE_S)
-
-    async def _release(self) -> None:
-        if self._epoch is not None:
-            await self._acknowledge()
-            await self._fetch("select release_group_v1(%s, %s)", self.group, self.id)
-            self._begin_again()
-
-    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
-        async with self._pool.connection() as connection:
-            cursor = await connection.execute(statement.encode(), values)
-            return await cursor.fetchall()
-
-
-async def _persist(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something until it is done, through failures of the database."""
-    while True:
+    async def _try(self, work: Callable[[], Awaitable[None]], deadline: float, otherwise: str) -> None:
         try:
-            return await work()
-        except psycopg.OperationalError as error:
-            logger.warning("the database does not answer: %s", type(error).__name__)
-            await asyncio.sleep(RECONNECT_S)
+            async with asyncio.timeout_at(deadline):
+                await work()
+        except TimeoutError:
+            logger.warning("the client of %s ends: %s", self.group, otherwise)
+        except psycopg.Error as error:
+            logger.warning("the client of %s ends: %s (%s)", self.group, otherwise, type(error).__name__)
+
+    async def _let_go(self) -> None:
+        await self._reader.release()
+        await self._broadcast.leave()
+        await self._duties.leave(list(self._subscriptions))
+
+    async def _publish(self, messages: Sequence[Encoded]) -> list[int]:
+        async with self._database.pool.connection() as connection, connection.transaction():
+            ids = await publish_encoded(connection, messages, self.schema)
+        self._duties.published()
+        return ids
+
+    async def _settle(self, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
+        await self._reader.settle(handler, event, error, delay_s)
+        self._duties.published()
+
+    async def _subscribe_again(self) -> None:
+        for subscription in list(self._subscriptions.values()):
+            await self.subscribe(subscription)
+        await self._broadcast.subscribe_again()
+
+    async def _hold(self) -> None:
+        while True:
+            await asyncio.sleep(HOLD_S)
+            await persist(self._reader.hold)
+
+    def _told(self, groups: str) -> None:
+        """The dispatcher names the groups that have something to read; nothing means all."""
+        named = set(groups.split(",")) if groups else None
+        if named is None or self._reader.gno in named:
+            self._reader.wake()
+        if named is None or self._broadcast.gno in named:
+            self._broadcast.wake()
+
+    def _note_failure(self, worker: asyncio.Task[None]) -> None:
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None and self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _fail(self) -> None:
+        """A worker that ends by an error of ours would hold the group up silently."""
+        if self._failed is not None:
+            await asyncio.shield(self._failed)
+
+
+class Registration:
+    """A handler that was registered."""
+
+    def __init__(self, client: BrokerClient, handler: Handler) -> None:
+        self._client, self._handler = client, handler
+
+    @property
+    def name(self) -> str:
+        return self._handler.name
+
+    @property
+    def subscription_id(self) -> int:
+        return self._handler.subscription_id
+
+    async def cancel(self, *, unsubscribe: bool = False) -> None:
+        """Handle what was read for it, and then no more.
+
+        Its subscription stays, and its events wait for the next handler of it; `unsubscribe` removes it for good.
+        """
+        await self._client.cancel_handler(self._handler, unsubscribe)

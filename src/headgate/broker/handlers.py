@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.broker.messages import Event
+from headgate.broker.tracing import handling
+from headgate.model import DataError
 
 __all__ = ["Batch", "Handle", "Handler", "Settle"]
 
 logger = logging.getLogger(__name__)
 
-Handle = Callable[[Sequence[Event]], Awaitable[None]]
-# Makes a failure durable: (handler, events, the error).
-Settle = Callable[["Handler", Sequence[Event], str], Awaitable[None]]
+ERROR_CHARS = 4000
+
+Handle = Callable[[Sequence[Event[Any]]], Awaitable[None]]
+# Makes a failure durable: (handler, event, the error, when to try again or None: never).
+Settle = Callable[["Handler", Event, str, float | None], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +38,89 @@ class Handler:
     name: str
     subscription_id: int
     handle: Handle
-    retries_s: Sequence[float]
-    timeout_s: float
-    queue: asyncio.Queue[Batch] = field(default_factory=asyncio.Queue)
+    retries_s: Sequence[float] = ()
+    timeout_s: float = 60.0
+    batch_size: int | None = None  # at most so many events in a call; None: all of a read
+    decode: Callable[[Any], Any] | None = None
+    group: str = ""
+    # Bounded by the reader, which does not read ahead any further while batches are waiting.
+    queue: asyncio.Queue[Batch | None] = field(default_factory=asyncio.Queue)
 
     async def run(self, settle: Settle) -> None:
-        """Work until cancelled. Whatever happens to a batch has been written down before it counts as done."""
-        while True:
-            batch = await self.queue.get()
-            error = await self._try(batch.events)
-            if error is not None:
-                await settle(self, batch.events, error)
+        """Work until told to stop. Whatever happens to a batch has been written down before it counts as done."""
+        while (batch := await self.queue.get()) is not None:
+            events = await self._decoded(batch.events, settle)
+            for together in self.calls(events):
+                await self._handle(together, settle)
             batch.done()
+
+    def stop(self) -> None:
+        """Finish what is waiting, then end."""
+        self.queue.put_nowait(None)
+
+    def forget(self) -> None:
+        """Drop what is waiting: somebody else will handle it."""
+        waiting = []
+        while not self.queue.empty():
+            waiting.append(self.queue.get_nowait())
+        if None in waiting:
+            self.stop()
 
     def delay_s(self, attempt: int) -> float | None:
         """How long to wait after this attempt has failed; None: it was the last."""
         return self.retries_s[attempt - 1] if attempt <= len(self.retries_s) else None
 
+    def calls(self, events: Sequence[Event]) -> Iterator[Sequence[Event]]:
+        """What goes into one call. A retry goes alone: who failed with a bad event must not fail with it again."""
+        together: list[Event] = []
+        for event in events:
+            if together and (event.attempt > 1 or together[-1].attempt > 1 or len(together) == self.batch_size):
+                yield together
+                together = []
+            together.append(event)
+        if together:
+            yield together
+
     def wants(self, subscription_ids: Sequence[int], retry: dict[str, Any] | None) -> bool:
         """A retry is for the handler that failed; all others have handled it."""
         return self.subscription_id in subscription_ids and (retry is None or retry["handler"] == self.name)
 
+    async def _decoded(self, events: Sequence[Event], settle: Settle) -> Sequence[Event]:
+        """With payloads of the type that was asked for. One that does not fit never will: it is a dead letter."""
+        if self.decode is None:
+            return events
+        fitting = []
+        for event in events:
+            try:
+                fitting.append(replace(event, payload=self.decode(event.payload)))
+            except DataError as error:
+                logger.warning("handler %s cannot take event %d: its payload does not fit", self.name, event.id)
+                await settle(self, event, _in_words(error), None)
+        return fitting
+
+    async def _handle(self, events: Sequence[Event], settle: Settle) -> None:
+        error = await self._try(events)
+        if error is not None:
+            for event in events:
+                await settle(self, event, error, self.delay_s(event.attempt))
+
     async def _try(self, events: Sequence[Event]) -> str | None:
         try:
-            async with asyncio.timeout(self.timeout_s):
-                await self.handle(events)
+            with handling(self.name, self.group, events):
+                async with asyncio.timeout(self.timeout_s):
+                    await self.handle(events)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return _in_words(error)  # of something that the handler awaited: its failure, not our end
         except Exception as error:
             logger.warning("handler %s failed on %d events: %s", self.name, len(events), type(error).__name__)
-            return f"{type(error).__name__}: {error}"
+            return _in_words(error)
         return None
+
+
+def _in_words(error: BaseException) -> str:
+    """An error as PostgreSQL can keep it: no matter what a handler puts into its text, a failure must be noted."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARS]
+    return text.replace("\0", "").encode(errors="replace").decode()

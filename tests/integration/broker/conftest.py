@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from headgate.broker import install
+from headgate.broker.doors.house import Doors
+from headgate.broker.doors.options import DoorOptions
 from headgate.embedded import Endpoints
 from tests.integration.broker.brokers import Broker, Headgate, Original
 
@@ -89,3 +95,25 @@ def ours(db: psycopg.Connection[Any]) -> Broker:
 @pytest.fixture
 def original(db: psycopg.Connection[Any]) -> Broker:
     return Original(db)
+
+
+@pytest.fixture(scope="module")
+def shared_doors(template: tuple[str, str]) -> Iterator[httpx.Client]:
+    """Doors with a token, in a thread of their own, for requests that are answered at once."""
+    ready: Queue[str] = Queue()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def run(url: str) -> None:
+        async with Doors.open(DoorOptions(postgres_url=url, port=0, token="t0ken-of-test")) as doors:
+            ready.put(doors.url)
+            await stop.wait()
+
+    with copy_of(template) as url:
+        thread = threading.Thread(target=lambda: loop.run_until_complete(run(url)))
+        thread.start()
+        with httpx.Client(base_url=ready.get(timeout=20), timeout=20) as client:
+            yield client
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()

@@ -3,62 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-import psycopg
 import pytest
 
 from headgate.broker import BrokerClient, Event, Message, Subscription, publish
-from headgate.model import UsageError
-
-ALL = Subscription("e.topic is not null")
-
-
-@asynccontextmanager
-async def running(client: BrokerClient) -> AsyncIterator[BrokerClient]:
-    async with client:
-        task = asyncio.create_task(client.run())
-        try:
-            yield client
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-class Seen:
-    """A handler that keeps what it gets, fails as told, and can be awaited."""
-
-    def __init__(self, fails: Callable[[Event], bool] = lambda event: False) -> None:
-        self.events: list[Event] = []
-        self._fails = fails
-        self._changed = asyncio.Condition()
-
-    async def __call__(self, events: Sequence[Event]) -> None:
-        async with self._changed:
-            self.events += events
-            self._changed.notify_all()
-        if any(self._fails(event) for event in events):
-            raise ValueError("it does not like that")
-
-    async def wait_for(self, count: int) -> list[Any]:
-        async with asyncio.timeout(20), self._changed:
-            await self._changed.wait_for(lambda: len(self.events) >= count)
-        return [event.payload for event in self.events]
-
-
-async def until(db: psycopg.AsyncConnection[Any], query: str) -> tuple[Any, ...]:
-    """The first row of a query that has one."""
-    async with asyncio.timeout(20):
-        while not (row := await (await db.execute(query.encode())).fetchone()):
-            await db.execute("select pg_sleep(0.01)")
-    return tuple(row)
-
-
-async def connect(database: str) -> psycopg.AsyncConnection[Any]:
-    return await psycopg.AsyncConnection.connect(database, autocommit=True, options="-c search_path=headgate")
+from headgate.model import ConnectError, StateError, UsageError
+from tests.integration.broker.clients import ALL, Seen, connect, running, until
 
 
 def test_what_a_transaction_publishes_is_handled(database: str) -> None:
@@ -146,5 +98,173 @@ def test_another_client_takes_over(database: str) -> None:
             await client.register_reliable_handler(ALL, second, name="h")
             await client.publish(Message("t", 4))
             assert await second.wait_for(1) == [4]
+
+    asyncio.run(story())
+
+
+def test_handlers_come_and_go(database: str) -> None:
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            first, second, other = Seen(), Seen(), Seen()
+            registration = await client.register_reliable_handler(ALL, first, name="h")
+            await client.register_reliable_handler(Subscription.to_topics("other"), other, name="other")
+            await client.publish(Message("t", 1))
+            await first.wait_for(1)
+            await registration.cancel()
+            await registration.cancel()  # there is nothing left to do
+            await client.publish(Message("t", 2), Message("other", 3))
+            await until(db, "select 1 from group_status where last_pos >= 3")
+            # It is waited for, by those behind it, too: a subscription that nobody serves must not lose anything.
+            again = await client.register_reliable_handler(ALL, second, name="h")
+            assert again.subscription_id == registration.subscription_id
+            assert again.name == "h"
+            assert await second.wait_for(2) == [2, 3]
+            assert await other.wait_for(1) == [3]
+            await again.cancel(unsubscribe=True)
+            await client.publish(Message("t", 4), Message("other", 5))
+            assert await other.wait_for(2) == [3, 5]
+            assert [event.payload for event in first.events + second.events] == [1, 2, 3]
+
+    asyncio.run(story())
+
+
+def test_a_handler_may_cancel_itself_and_stop_the_client(database: str) -> None:
+    async def story() -> None:
+        async with BrokerClient(database, group="g") as client:
+            seen = Seen()
+
+            async def once(events: Sequence[Event]) -> None:
+                await registration.cancel()
+                await seen(events)
+                client.stop()
+
+            registration = await client.register_reliable_handler(ALL, once, name="once", batch_size=1)
+            await client.publish(Message("t", 1))
+            async with asyncio.timeout(20):
+                await client.run()
+            assert [event.payload for event in seen.events] == [1]
+
+    asyncio.run(story())
+
+
+def test_a_handler_gets_batches_of_the_size_it_wants(database: str) -> None:
+    """H17a: of the batches of one read, one fails; it alone comes again."""
+
+    async def story() -> None:
+        calls: list[list[int]] = []
+
+        async def handle(events: Sequence[Event]) -> None:
+            calls.append([event.payload for event in events])
+            if 2 in calls[-1] and events[0].attempt == 1:
+                raise ValueError("not yet")
+            if sum(map(len, calls)) == 9:
+                client.stop()
+
+        async with BrokerClient(database, group="g") as client, await connect(database) as db:
+            await client.register_reliable_handler(ALL, handle, name="h", batch_size=2, retries_s=[0])
+            await client.publish(*[Message("t", number) for number in range(7)])
+            async with asyncio.timeout(20):
+                await client.run()
+        assert calls[:4] == [[0, 1], [2, 3], [4, 5], [6]]
+        assert sorted(calls[4:]) == [[2], [3]]
+        async with await connect(database) as db:
+            await until(db, "select 1 from group_status where cursor = last_pos")
+            assert await (await db.execute("select count(*) from dead_letters")).fetchone() == (0,)
+
+    asyncio.run(story())
+
+
+def test_a_slow_handler_bounds_what_is_read_and_holds_nobody_up(database: str) -> None:
+    """Ten reads ahead of it and no more; another subscription goes on until then, and all is handled in the end."""
+
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g", chunk=1)) as client, await connect(database) as db:
+            go, slow, quick = asyncio.Event(), Seen(), Seen()
+
+            async def wait(events: Sequence[Event]) -> None:
+                await go.wait()
+                await slow(events)
+
+            await client.register_reliable_handler(Subscription.to_topics("t"), wait, name="slow")
+            await client.register_reliable_handler(ALL, quick, name="quick")
+            await client.publish(*[Message("t", number) for number in range(30)])
+            assert await quick.wait_for(10) == list(range(10))
+            await until(db, "select 1 from group_status where last_pos = 30")
+            await client.publish(Message("u", 30))
+            await until(db, "select 1 from group_status where last_pos = 31")
+            assert len(quick.events) == 10
+            go.set()
+            assert await slow.wait_for(30) == list(range(30))
+            assert await quick.wait_for(31) == list(range(31))
+
+    asyncio.run(story())
+
+
+def test_a_group_that_is_set_back_is_handled_again(database: str) -> None:
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            seen = Seen()
+            await client.register_reliable_handler(ALL, seen, name="h")
+            await client.publish(Message("t", 1))
+            await seen.wait_for(1)
+            await until(db, "select 1 from group_status where cursor = last_pos")
+            await db.execute("select seek('g', 0)")
+            await client.publish(Message("t", 2))
+            assert await seen.wait_for(3) == [1, 1, 2]
+
+    asyncio.run(story())
+
+
+def test_a_retry_of_a_handler_that_is_gone_is_a_dead_letter(database: str) -> None:
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            seen = Seen()
+            sid = (await client.register_reliable_handler(ALL, seen, name="new")).subscription_id
+            (event_id,) = await client.publish(Message("t", 1))
+            await seen.wait_for(1)
+            await db.execute("select retry_v1(%s, 'old', array[%s]::bigint[], 2, 'x', '0')", [sid, event_id])
+            row = await until(db, "select handler, attempts, payload from dead_letters")
+            assert row == ("old", 2, 1)
+            assert len(seen.events) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("text", ["a zero \0 byte", "half a \ud800 pair", "x" * 100_000], ids=["zero", "half", "long"])
+def test_no_error_text_stops_a_handler(database: str, text: str) -> None:
+    async def fail(events: Sequence[Event]) -> None:
+        if events[0].payload == "cancelled":
+            raise asyncio.CancelledError
+        raise ValueError(text)
+
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            await client.register_reliable_handler(ALL, fail, name="h", batch_size=1)
+            await client.publish(Message("t", "cancelled"), Message("t", "raised"))
+            await until(db, "select 1 from dead_letters having count(*) = 2")
+
+    asyncio.run(story())
+
+
+def test_what_cannot_be_opened(database: str) -> None:
+    async def story() -> None:
+        with pytest.raises(StateError, match="no broker in the schema elsewhere"):
+            await BrokerClient(database, group="g", schema="elsewhere").__aenter__()
+        async with running(BrokerClient(database, group="g")) as client:
+            await asyncio.sleep(0)
+            with pytest.raises(UsageError, match="runs already"):
+                await client.run()
+            with pytest.raises(UsageError, match="at least one"):
+                await client.register_reliable_handler(ALL, Seen(), name="h", batch_size=0)
+
+    asyncio.run(story())
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.broker.database.OPEN_S", 0.2)
+
+    async def story() -> None:
+        with pytest.raises(ConnectError):
+            await BrokerClient("postgresql://127.0.0.1:1/none", group="g").__aenter__()
 
     asyncio.run(story())

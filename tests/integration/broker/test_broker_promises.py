@@ -1,0 +1,122 @@
+"""What the broker promises to those who build on it, each told as a story of clients."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headgate.broker import BrokerClient, Event, Message, Subscription
+from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "broker.py"
+
+
+def test_at_least_once_also_if_the_reader_dies(database: str) -> None:
+    """It has handled some and acknowledged nothing: the next one handles all, when the lease is over."""
+
+    async def story() -> None:
+        first, second, stuck = Seen(), Seen(), asyncio.Event()
+
+        async def die(events: Sequence[Event]) -> None:
+            await first(events)
+            await stuck.wait()
+
+        async with await connect(database) as db:
+            await db.execute("update config set value = '300 milliseconds' where key = 'lease'")
+            dying = BrokerClient(database, group="g", end_deadline_s=0)
+            async with dying:
+                await dying.register_reliable_handler(ALL, die, name="h")
+                await dying.publish(*[Message("t", number) for number in range(20)])
+                task = asyncio.create_task(dying.run())
+                await first.wait_for(1)
+                task.cancel()  # from now on it neither reads nor says anything
+                await asyncio.gather(task, return_exceptions=True)
+                async with running(BrokerClient(database, group="g")) as client:
+                    await client.register_reliable_handler(ALL, second, name="h")
+                    await db.execute("select pg_sleep(0.4)")
+                    await client.publish(Message("t", 20))
+                    assert await second.wait_for(21) == list(range(21))
+
+    asyncio.run(story())
+
+
+def test_a_hundred_listeners_of_a_room_share_one_subscription(database: str) -> None:
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            room = Subscription("s.params @> jsonb_build_object('room', e.payload -> 'room')", {"room": 7})
+            streams = [await client.register_fire_and_forget(room) for _ in range(100)]
+            await client.publish(Message("said", {"room": 8}), Message("said", {"room": 7}))
+            async with asyncio.timeout(20):
+                got = [(await anext(stream)).payload for stream in streams]
+            assert got == [{"room": 7}] * 100
+            counts = "select (select count(*) from subscriptions), (select count(*) from deliveries)"
+            assert await (await db.execute(counts.encode())).fetchone() == (1, 1)
+
+    asyncio.run(story())
+
+
+def test_a_poison_event_takes_nobody_with_it(database: str) -> None:
+    """It fails each time; those that were in its batch are tried again alone, and succeed."""
+
+    async def story() -> None:
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            handled: list[int] = []
+
+            async def handle(events: Sequence[Event]) -> None:
+                if any(event.payload == 3 for event in events):
+                    raise ValueError("poison")
+                handled.extend(event.payload for event in events)
+
+            await client.register_reliable_handler(ALL, handle, name="h", retries_s=[0, 0])
+            await client.publish(*[Message("t", number) for number in range(6)])
+            row = await until(db, "select payload, attempts, error from dead_letters")
+            assert row == (3, 3, "ValueError: poison")
+            await until(db, "select 1 from group_status where cursor = last_pos")
+            assert sorted(handled) == [0, 1, 2, 4, 5]
+            # Whoever has mended the handler gives it back.
+            await db.execute("update events set payload = '30'")
+            await db.execute("update dead_letters set payload = '30'")
+            await db.execute("select redrive(array(select id from dead_letters))")
+            await until(db, "select 1 where not exists (select from dead_letters)")
+            await eventually(lambda: 30 in handled)
+
+    asyncio.run(story())
+
+
+def test_a_subscription_that_expires_keeps_its_backlog_for_who_comes_back(database: str) -> None:
+    """H16: the client asserts its subscription before anybody removes it."""
+
+    async def story() -> None:
+        wanted = Subscription.to_topics("t", expiry=timedelta(seconds=1))
+        async with BrokerClient(database, group="g") as client, await connect(database) as db:
+            sid = await client.subscribe(wanted)
+            await client.publish(*[Message("t", number) for number in range(10)])
+            await db.execute("select poll_for_events()")
+        async with await connect(database) as db:
+            await db.execute("select maintain(now() + interval '1 minute')")
+            await until(db, "select 1 from subscriptions where expired_at is not null")
+            seen = Seen()
+            async with running(BrokerClient(database, group="g")) as client:
+                registered = await client.register_reliable_handler(wanted, seen, name="h")
+                assert registered.subscription_id == sid
+                assert await seen.wait_for(10) == list(range(10))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("runs", [2], ids=["twice"])
+def test_the_example_runs(database: str, runs: int) -> None:
+    for _ in range(runs):
+        done = subprocess.run(
+            [sys.executable, EXAMPLE, database], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout == "hello ann\n"
+    with psycopg.connect(database) as connection:
+        assert connection.execute("select count(*) from users").fetchone() == (runs,)
