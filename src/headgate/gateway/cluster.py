@@ -19,9 +19,9 @@ from uuid import UUID, uuid4
 
 from psycopg_pool import AsyncConnectionPool
 
-from headgate.gateway.ending import end
 from headgate.gateway.options import Address
 from headgate.gateway.outage import NO_DATABASE
+from headgate.model.ending import end
 
 __all__ = ["Broker", "Cluster"]
 

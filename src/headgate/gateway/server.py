@@ -17,13 +17,13 @@ from headgate.gateway.budget import Budget
 from headgate.gateway.cluster import Cluster
 from headgate.gateway.connection import Connection
 from headgate.gateway.context import Services
-from headgate.gateway.ending import end
 from headgate.gateway.groups import Coordinator, GroupSettings
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import Address, GatewayOptions
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.model import ConfigError
+from headgate.model.ending import end
 from headgate.model.listening import listen
 
 __all__ = ["Gateway", "serve"]

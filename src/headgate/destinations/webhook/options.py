@@ -9,17 +9,11 @@ from typing import Literal
 from urllib.parse import quote, urlsplit
 
 from headgate.model import ConfigError, DataError
-from headgate.wire.webhook import Signing
+from headgate.wire.webhook import Signing, address_of, check_header, split_url
 
 __all__ = ["WebhookOptions"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_HEADER_VALUE = re.compile(r"[ -~\t]*")
-# These belong to the connection, or are made anew for every request.
-_OWN_HEADERS = frozenset(
-    ["host", "content-length", "transfer-encoding", "connection", "content-type", "idempotency-key", "webhook-id"]
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +39,7 @@ class WebhookOptions:
     def __post_init__(self) -> None:
         self._check_url()
         for name, value in self.headers.items():
-            known = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
-            _require(bool(known), f"headers.{name[:40]!r}", "names and values are printable ASCII on one line")
-            _require(name.lower() not in _OWN_HEADERS, f"headers.{name}", "this header is made for every request")
+            check_header(name, value)
         for name in ("batch_rows", "max_batch_bytes", "timeout_s", "concurrency", "connections"):
             _require(getattr(self, name) > 0, name, "must be positive")
         _require(self.retry_for_s >= 0, "retry_for_s", "must not be negative")
@@ -60,8 +52,7 @@ class WebhookOptions:
     @property
     def address(self) -> str:
         """Scheme, host and port: a path or a query may hold a token."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return address_of(self.url)
 
     @property
     def needs_stream(self) -> bool:
@@ -82,14 +73,8 @@ class WebhookOptions:
         return url
 
     def _check_url(self) -> None:
-        try:
-            parts = urlsplit(self.url)
-            good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            raise ConfigError("invalid webhook option url", where="url", remedy="like https://host/path") from None
-        _require(good, "url", "use http://host/path or https://host/path")
+        parts = split_url(self.url)
         _require("{" not in parts.netloc, "url", "the host must be fixed; {topic} may stand in the path or the query")
-        _require(not parts.fragment, "url", "a fragment is never sent; leave # out")
         unknown = set(_PLACEHOLDER.findall(self.url)) - {"stream", "topic"}
         _require(not unknown, "url", "only {stream} and {topic} are filled in")
 

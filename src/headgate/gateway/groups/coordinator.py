@@ -21,7 +21,6 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from headgate.gateway.cluster import Broker, Cluster
-from headgate.gateway.ending import end
 from headgate.gateway.groups.classic import ClassicGroup
 from headgate.gateway.groups.commits import CommitQueue
 from headgate.gateway.groups.consumer import ConsumerGroup, Topics
@@ -29,6 +28,7 @@ from headgate.gateway.groups.group import Client, Stored
 from headgate.gateway.groups.settings import GroupSettings
 from headgate.gateway.groups.store import Commit, Committed, GroupStore, Listed, Term
 from headgate.gateway.store import Store
+from headgate.model.ending import end
 from headgate.wire.kafka import Body
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

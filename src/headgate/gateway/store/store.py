@@ -16,7 +16,6 @@ from headgate.commitlog.configs import value_of
 from headgate.commitlog.install import install
 from headgate.commitlog.positions import compile_ahead
 from headgate.commitlog.prepare import Batch, prepare
-from headgate.gateway.ending import end
 from headgate.gateway.store.catalog import CATALOG_CHANNEL, Catalog, Topic
 from headgate.gateway.store.compaction import compact
 from headgate.gateway.store.duty import Duty
@@ -28,6 +27,7 @@ from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
+from headgate.model.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 

@@ -1,0 +1,133 @@
+"""A server beside the pipelines: a process of its own, so that Spark's driver cannot hold it up; watched here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import msgspec
+
+from headgate.model import HeadgateError, InternalError, Retry, Status
+
+__all__ = ["ServerProcess"]
+
+_START_TIMEOUT_S = 60.0
+_BACKOFF_S = (0.2, 1.0, 2.0, 5.0, 10.0)
+_STOP_MARGIN_S = 5.0
+
+
+class ServerProcess:
+    """Starts a server, starts it again when it dies, and knows how it is doing.
+
+    `module` speaks as `headgate.model.child` does; `options` has a port, which a restart keeps.
+    """
+
+    facts: ClassVar[tuple[str, ...]] = ("url",)  # of what it says when it is ready, for `status`
+
+    def __init__(self, name: str, module: str, options: Any, *, stop_s: float) -> None:
+        self._name = name
+        self._module = module
+        self._options = options
+        self._stop_s = stop_s
+        self._log = logging.getLogger(module)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: threading.Thread | None = None
+        self._settled = threading.Event()  # it runs, or it cannot
+        self._stop = threading.Event()
+        self._status = Status.STARTING
+        self._ready: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
+        self._error: HeadgateError | None = None
+        self._restarts = 0
+        self._failures_in_row = 0
+
+    def start(self) -> None:
+        """Start it, and wait until it serves; an error at the first start is raised."""
+        self._watcher = threading.Thread(target=self._watch, name=f"{self._name} watcher", daemon=True)
+        self._watcher.start()
+        is_settled = self._settled.wait(_START_TIMEOUT_S)
+        if self._status is not Status.RUNNING:
+            error = self._error
+            self.stop()
+            text = "it ended without a word" if is_settled else f"it did not start within {_START_TIMEOUT_S:.0f} s"
+            raise error or InternalError(f"the {self._name} cannot start: {text}", remedy="read the log above")
+
+    def stop(self) -> None:
+        """Let it finish what it has accepted. Idempotent."""
+        self._stop.set()
+        process = self._process
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            try:
+                process.wait(self._stop_s + _STOP_MARGIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        if self._watcher is not None:
+            self._watcher.join()
+        self._status = Status.STOPPED
+
+    def status(self) -> dict[str, Any]:
+        """What `/status` shows of it."""
+        return {
+            "status": self._status.value,
+            **{name: self._ready.get(name) for name in (*self.facts, "pid")},
+            "connections": self._metrics.get("connections", 0),
+            "restarts_total": self._restarts,
+            "error": self._error.as_dict() if self._error else None,
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        """The counters of the running process; empty until it has told them."""
+        return self._metrics | {"restarts_total": self._restarts, "up": int(self._status is Status.RUNNING)}
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            self._run_once()
+            if self._stop.is_set():
+                return
+            self._failures_in_row += 1
+            is_hopeless = self._error is not None and self._error.retry is not Retry.BACKOFF
+            self._status = Status.ERROR if is_hopeless else Status.DEGRADED
+            if not self._ready:  # never served: whoever started it is told, and nothing is tried again
+                self._settled.set()
+                return
+            delay_s = _BACKOFF_S[min(self._failures_in_row, len(_BACKOFF_S)) - 1]
+            self._log.error("the %s ended; it is started again", self._name, extra={"after_seconds": delay_s})
+            self._stop.wait(delay_s)
+            self._restarts += 1
+
+    def _run_once(self) -> None:
+        command = [sys.executable, "-m", self._module]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            self._process = process
+            with suppress(BrokenPipeError):  # it ended at once; what it said is on its way
+                process.stdin.write(msgspec.json.encode(self._options, enc_hook=str) + b"\n")
+                process.stdin.flush()
+            if self._stop.is_set():
+                process.stdin.close()
+            for line in process.stdout:
+                self._hear(json.loads(line))
+
+    def _hear(self, line: dict[str, Any]) -> None:
+        if ready := line.get("ready"):
+            self._ready, self._error, self._status, self._failures_in_row = ready, None, Status.RUNNING, 0
+            self._options = dataclasses.replace(
+                self._options, port=ready["port"]
+            )  # a restart keeps the port that was picked
+            self._settled.set()
+        elif log := line.get("log"):
+            logging.getLogger(log["name"]).log(log["level"], log["text"], extra=log["extra"])
+        elif error := line.get("error"):
+            self._error = HeadgateError.from_text(f"headgate-error: {json.dumps(error)}")
+        else:
+            self._metrics = line["metrics"]
