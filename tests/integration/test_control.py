@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.config import Config
+from headgate.control.dashboard import Stores
 from headgate.control.http import ControlServer
 from headgate.control.logs import configure_logs
 from headgate.control.pipelines import PipelineControl
@@ -44,6 +45,9 @@ class Fake:
 
     def gateway_metrics(self) -> dict[str, Any] | None:
         return None
+
+    def stores(self) -> Stores:
+        return Stores()
 
     def snapshots(self) -> list[dict[str, Any]]:
         return [SNAPSHOT]

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import uuid4
 
-import psycopg
 import typer
-from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from rich.table import Table
-from rich.text import Text
 
 from headgate import broker as made_of_sql
 from headgate.broker import BrokerClient, Event, Subscription
-from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
-from headgate.config import DEFAULT_FILE, Config, load
-from headgate.control.service import open_stack
-from headgate.model import ConnectError, StateError, UsageError
+from headgate.cli.broker_database import (
+    SchemaOption,
+    UrlOption,
+    connected,
+    database_of,
+    installed_broker,
+    show_rows,
+)
+from headgate.cli.broker_doors import serve, webhooks
+from headgate.cli.output import ConfigOption, JsonOption, note, print_json
+from headgate.model import UsageError
 
 __all__ = ["broker"]
 
@@ -32,10 +34,6 @@ broker = typer.Typer(
     no_args_is_help=True,
 )
 
-UrlOption = Annotated[
-    str | None, typer.Option("--postgres", help="The database.", show_default="that of the configuration")
-]
-SchemaOption = Annotated[str, typer.Option("--schema", help="The broker's schema.")]
 _DEFAULT = made_of_sql.DEFAULT_SCHEMA
 _TAIL_EXPIRY = timedelta(minutes=1)
 
@@ -46,7 +44,7 @@ def install(config: ConfigOption = None, postgres: UrlOption = None, schema: Sch
 
     Example: headgate broker install --postgres postgres://localhost/shop
     """
-    with _connected(config, postgres) as connection:
+    with connected(config, postgres) as connection:
         done = made_of_sql.install(connection, schema)
     note(f"{schema}: {len(done)} steps" if done else f"{schema}: nothing to do")
 
@@ -64,7 +62,7 @@ def uninstall(
     """Remove the broker with all its events."""
     if not yes:
         typer.confirm(f"Remove the schema {schema} with all events?", abort=True)
-    with _connected(config, postgres) as connection:
+    with connected(config, postgres) as connection:
         was_there = made_of_sql.uninstall(connection, schema)
     note(f"{schema}: removed" if was_there else f"{schema}: there is no broker")
 
@@ -85,7 +83,7 @@ def publish(
         event = json.loads(payload)
     except ValueError as error:
         raise UsageError(f"the payload is not JSON: {error}", remedy='quote it: \'{"name": "ann"}\'') from None
-    with _installed(config, postgres, schema) as connection:
+    with installed_broker(config, postgres, schema) as connection:
         row = connection.execute("select publish(%s, %s)", [topic, Jsonb(event)]).fetchone()
     assert row is not None
     typer.echo(row[0])
@@ -105,8 +103,8 @@ def tail(
 
     Example: headgate broker tail user.created user.deleted
     """
-    with _database(config, postgres) as url:
-        with _installed(config, url, schema):
+    with database_of(config, postgres) as url:
+        with installed_broker(config, url, schema):
             pass
         asyncio.run(_follow(url, schema, topics, count))
 
@@ -147,7 +145,7 @@ def groups(
 ) -> None:
     """Show the groups: how far each has read, how far it is behind, and who reads for it."""
     query = 'select group_id, subscriptions, "cursor", behind, owner, overrun_at from group_status order by 1'
-    _show(config, postgres, schema, query, as_json)
+    show_rows(config, postgres, schema, query, as_json)
 
 
 broker.command("lag", help="The same as groups.")(groups)
@@ -165,7 +163,7 @@ def subscriptions(
         "select id, group_id, conditions_sql, params, last_active_at, expired_at, parked_error"
         " from subscription_status order by group_id, id"
     )
-    _show(config, postgres, schema, query, as_json)
+    show_rows(config, postgres, schema, query, as_json)
 
 
 @broker.command()
@@ -180,7 +178,7 @@ def replay(
 
     Example: headgate broker replay mailer 0
     """
-    with _installed(config, postgres, schema) as connection:
+    with installed_broker(config, postgres, schema) as connection:
         known = connection.execute("select 1 from subscription_groups where id = %s", [group]).fetchone()
         if known is None:
             raise UsageError(f"there is no group {group}", remedy="headgate broker groups")
@@ -196,7 +194,7 @@ def maintain(
     as_json: JsonOption = False,
 ) -> None:
     """Make and drop partitions, and let go of what has expired. Running clients do this by themselves."""
-    with _installed(config, postgres, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
+    with installed_broker(config, postgres, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
         done = cursor.execute("select * from maintain()").fetchone() or {}
     if as_json:
         print_json(done)
@@ -204,53 +202,5 @@ def maintain(
         note(", ".join(f"{key} {value}" for key, value in done.items()))
 
 
-def _show(config: Any, postgres: str | None, schema: str, query: str, as_json: bool) -> None:
-    with _installed(config, postgres, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(query.encode()).fetchall()
-    if as_json:
-        print_json(rows)
-        return
-    if not rows:
-        note("there are none")
-        return
-    table = Table(*rows[0], box=None)
-    for row in rows:
-        # As text: conditions have square brackets, which would be taken for markup.
-        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
-    data_console.print(table)
-
-
-@contextmanager
-def _database(config: Any, postgres: str | None) -> Iterator[str]:
-    """The database that was named, or that of the configuration; the embedded one is started if it does not run."""
-    if postgres is not None:
-        yield postgres
-        return
-    loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
-    stack, endpoints = open_stack(loaded)
-    try:
-        yield endpoints.postgres_url or loaded.postgres.url.get_secret_value()
-    finally:
-        if stack is not None:
-            stack.stop()
-
-
-@contextmanager
-def _connected(config: Any, postgres: str | None) -> Iterator[psycopg.Connection]:
-    with _database(config, postgres) as url:
-        try:
-            with psycopg.connect(url, autocommit=True, application_name="headgate broker") as connection:
-                yield connection
-        except psycopg.OperationalError as error:
-            raise ConnectError(
-                f"PostgreSQL does not answer: {error}", where="postgres", remedy="check the address, and that it runs"
-            ) from None
-
-
-@contextmanager
-def _installed(config: Any, postgres: str | None, schema: str) -> Iterator[psycopg.Connection]:
-    with _connected(config, postgres) as connection:
-        if not made_of_sql.installed(connection, schema):
-            raise StateError(f"there is no broker in the schema {schema}", remedy="headgate broker install")
-        connection.execute(sql.SQL("set search_path = {}, pg_temp").format(sql.Identifier(schema)))
-        yield connection
+broker.command()(serve)
+broker.add_typer(webhooks, name="webhooks")

@@ -34,12 +34,13 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         print_json({"running": True, "url": url} | answer)
     else:
         _show(url, answer)
-    if any(p["status"] in ("degraded", "error") for p in [*answer["pipelines"], *_gateway(answer)]):
+    if any(p["status"] in ("degraded", "error") for p in [*answer["pipelines"], *_servers(answer).values()]):
         raise typer.Exit(1)
 
 
-def _gateway(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    return [answer["gateway"]] if answer.get("gateway") else []
+def _servers(answer: dict[str, Any]) -> dict[str, Any]:
+    """What runs beside the pipelines."""
+    return {name: answer[name] for name in ("gateway", "broker") if answer.get(name)}
 
 
 def _show(url: str, answer: dict[str, Any]) -> None:
@@ -61,8 +62,9 @@ def _show(url: str, answer: dict[str, Any]) -> None:
         if p["error"]:
             data_console.print(f"{p['pipeline']}: {p['error']['message']}", style="red", markup=False)
             data_console.print(f"  try: {p['error']['remedy']}", markup=False)
-    for gateway in _gateway(answer):
-        colour = _COLOURS.get(gateway["status"], "white")
-        text = f"[{colour}]{gateway['status']}[/], {gateway['connections']:,} connections, started again"
-        data_console.print(f"gateway {gateway['advertised']}: {text} {gateway['restarts_total']:,} times")
+    for name, server in _servers(answer).items():
+        colour = _COLOURS.get(server["status"], "white")
+        text = f"[{colour}]{server['status']}[/], {server['connections']:,} connections, started again"
+        address = server.get("advertised") or server.get("url")
+        data_console.print(f"{name} {address}: {text} {server['restarts_total']:,} times")
     note(f"{answer['project']} {answer['version']} · up {answer['uptime_seconds']:.0f} s · {url}")

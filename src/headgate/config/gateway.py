@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.model.access import is_loopback
 
 __all__ = ["GatewaySection"]
 
@@ -21,10 +22,6 @@ def _long_enough(secret: SecretStr) -> SecretStr:
     if len(secret.get_secret_value()) < 8:
         raise ValueError("a password has at least 8 characters")
     return secret
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 class GatewaySection(Section):
@@ -73,7 +70,7 @@ class GatewaySection(Section):
     def _public_needs_users(self) -> GatewaySection:
         if not self.hosts:
             raise ValueError("host is empty: name at least one address")
-        public = [host for host in self.hosts if not _is_loopback(host)]
+        public = [host for host in self.hosts if not is_loopback(host)]
         if public and not self.users:
             raise ValueError(
                 f"host {public[0]} is not loopback, so users are required: add a table [gateway.users] with passwords"

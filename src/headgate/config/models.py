@@ -8,11 +8,13 @@ from typing import Literal
 from pydantic import Field, SecretStr, model_validator
 
 from headgate.config.base import Duration, Name, SecretText, Section, Size
+from headgate.config.broker import BrokerSection
 from headgate.config.destinations import DestinationSection
 from headgate.config.gateway import GatewaySection
 from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
 from headgate.config.transforms import TransformSection
+from headgate.model.access import is_loopback
 
 __all__ = [
     "BootstrapSection",
@@ -105,8 +107,7 @@ class ControlSection(Section):
 
     @model_validator(mode="after")
     def _public_needs_token(self) -> ControlSection:
-        loopback = self.host in ("localhost", "::1") or self.host.startswith("127.")
-        if not loopback and self.token is None:
+        if not is_loopback(self.host) and self.token is None:
             raise ValueError(f"host {self.host} is not loopback, so a token is required: set token or token_file")
         return self
 
@@ -209,6 +210,7 @@ class Config(Section):
     spark: SparkSection = Field(default_factory=SparkSection)
     control: ControlSection = Field(default_factory=ControlSection)
     gateway: GatewaySection = Field(default_factory=GatewaySection)
+    broker: BrokerSection = Field(default_factory=BrokerSection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
     sources: dict[Name, SourceSection] = Field(default_factory=dict)
     destinations: dict[Name, DestinationSection] = Field(default_factory=dict)

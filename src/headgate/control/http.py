@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hmac
 import threading
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from headgate.control.dashboard import dashboard_routes, is_logged_in
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem
 from headgate.control.service_routes import Controlled, control_endpoints
+from headgate.model.access import has_token, is_foreign_origin
 from headgate.model.listening import listen
 
 __all__ = ["ControlServer", "application"]
@@ -25,31 +25,26 @@ __all__ = ["ControlServer", "application"]
 def application(service: Controlled, token: str | None) -> Starlette:
     """The routes, behind the token when one is set."""
     return Starlette(
-        routes=routes(control_endpoints(lambda: service)),
+        routes=[*routes(control_endpoints(lambda: service)), *dashboard_routes(lambda: service, token)],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))],
     )
 
 
 def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
-        if _foreign_origin(request):
+        if is_foreign_origin(request.headers.get("origin"), request.headers.get("host")):
             return problem(403, "requests from other web pages are refused", "call this address directly")
-        if token is not None and request.url.path != "/health" and not _authorised(request, token):
-            return problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
-        return await forward(request)
+        if token is None or request.url.path == "/health" or _is_authorised(request, token):
+            return await forward(request)
+        if request.url.path == "/":
+            return RedirectResponse("/login", 303)
+        return problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
 
     return check
 
 
-def _foreign_origin(request: Request) -> bool:
-    """A page in a browser on this machine must not be able to steer headgate behind its user's back."""
-    origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != request.headers.get("host")
-
-
-def _authorised(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+def _is_authorised(request: Request, token: str) -> bool:
+    return has_token(request.headers.get("authorization"), token) or is_logged_in(request, token)
 
 
 class ControlServer:

@@ -14,6 +14,8 @@ from typing import Any
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
+from headgate.control.child import ServerProcess
+from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
@@ -35,6 +37,7 @@ __all__ = ["Service", "open_stack"]
 _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
+_BROKER_STOP_S = 8.0
 
 
 def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
@@ -84,6 +87,7 @@ class Service:
         self._spark: SparkSession | None = None
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
+        self._broker: ServerProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
@@ -100,7 +104,7 @@ class Service:
     def _start(self) -> None:
         config = self._config
         has_pipelines = any(pipeline.enabled for pipeline in config.pipelines.values())
-        if not has_pipelines and not config.gateway.enabled:
+        if not has_pipelines and not config.gateway.enabled and not config.broker.enabled:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
         control = config.control
         token = control.token.get_secret_value() if control.token else None
@@ -109,6 +113,7 @@ class Service:
         self._stack, self.endpoints = open_stack(config)
         self._prepare(self.endpoints)
         self._start_gateway(self.endpoints)
+        self._start_broker(self.endpoints)
         if has_pipelines:
             self._start_pipelines(self.endpoints)
         self._server.start()
@@ -124,6 +129,15 @@ class Service:
         url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
         self._gateway = GatewayProcess(options_from(self._config.gateway, url))
         self._gateway.start()
+
+    def _start_broker(self, endpoints: Endpoints) -> None:
+        if not self._config.broker.enabled:
+            return
+        self._progress("starting the broker")
+        url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
+        options = self._config.broker.options(url)
+        self._broker = ServerProcess("broker", "headgate.broker.doors", options, stop_s=_BROKER_STOP_S)
+        self._broker.start()
 
     def _start_pipelines(self, endpoints: Endpoints) -> None:
         config = self._config
@@ -176,11 +190,21 @@ class Service:
             "spark": {"master": self._config.spark.master},
             "pipelines": [report.as_dict() for report in self.reports()],
             "gateway": self._gateway.status() if self._gateway else None,
+            "broker": self._broker.status() if self._broker else None,
         }
 
     def gateway_metrics(self) -> dict[str, Any] | None:
         """What the gateway has counted; None without one."""
         return self._gateway.metrics() if self._gateway else None
+
+    def stores(self) -> Stores:
+        """What of the service is in PostgreSQL, for those who look at it."""
+        config = self._config
+        url = (self.endpoints and self.endpoints.postgres_url) or config.postgres.url.get_secret_value()
+        broker_url = config.broker.url.get_secret_value() if config.broker.url else url
+        return Stores(
+            url if self._gateway else None, broker_url if self.endpoints else None, config.broker.broker_schema
+        )
 
     def control(self) -> PipelineControl:
         """What steers the pipelines."""
@@ -264,7 +288,7 @@ class Service:
         return True
 
     def _has_ended(self) -> bool:
-        """Whether no pipeline runs any more. A gateway by itself runs until a stop is asked for."""
+        """Whether no pipeline runs any more. A gateway or a broker alone runs until a stop is asked for."""
         if not self.supervisors and not self._until_caught_up:
             return False
         return all(report.status.ended for report in self.reports())
@@ -298,8 +322,9 @@ class Service:
             supervisor.stop()
         for supervisor in self.supervisors:
             supervisor.join(_STOP_TIMEOUT_S)
-        if self._gateway is not None:
-            self._gateway.stop()
+        for server in (self._gateway, self._broker):
+            if server is not None:
+                server.stop()
         self._run_file.remove()
         if self._server is not None:
             self._server.stop()

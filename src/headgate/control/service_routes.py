@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headgate.control import metrics
+from headgate.control.dashboard import Stores
 from headgate.control.dead_letter_routes import dead_letter_endpoints
 from headgate.control.endpoints import Endpoint, openapi
 from headgate.control.pipeline_routes import pipeline_endpoints
@@ -31,6 +32,8 @@ class Controlled(SnapshotMaker, Protocol):
 
     def gateway_metrics(self) -> dict[str, Any] | None: ...
 
+    def stores(self) -> Stores: ...
+
     def control(self) -> PipelineControl: ...
 
     def stream_info(self, stream: str) -> dict[str, Any] | None: ...
@@ -51,9 +54,8 @@ class _Handlers:
         """A load balancer or an orchestrator asks this."""
         service = self._service()
         states = {report.pipeline: report.status.value for report in service.reports()}
-        gateway = service.status().get("gateway")
-        if gateway:
-            states["gateway"] = gateway["status"]
+        status = service.status()
+        states |= {name: status[name]["status"] for name in ("gateway", "broker") if status.get(name)}
         good = bool(states) and all(state == "running" for state in states.values())
         return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
 

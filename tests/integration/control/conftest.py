@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.config import load
+from headgate.control.dashboard import Stores
 from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
 from headgate.pipeline.assemble import assemble
@@ -47,6 +48,9 @@ class Shop:
 
     def gateway_metrics(self) -> dict[str, Any] | None:
         return None
+
+    def stores(self) -> Stores:
+        return Stores()
 
     def snapshots(self) -> list[dict[str, Any]]:
         return []

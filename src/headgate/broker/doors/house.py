@@ -1,0 +1,161 @@
+"""All doors of a broker in one process, with what keeps its events moving: dispatch and maintenance."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Self
+
+import psycopg
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.broker.doors.database import Database, persist
+from headgate.broker.doors.options import DoorOptions
+from headgate.broker.doors.sse import EventDoor, problem
+from headgate.broker.doors.webhooks import WebhookWorker
+from headgate.broker.install import install
+from headgate.model import ConnectError
+from headgate.model.access import has_token, is_foreign_origin
+from headgate.model.ending import end
+from headgate.model.listening import listen
+
+__all__ = ["Doors", "serve"]
+
+_STOP_S = 8  # more than a webhook may take
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: streams must be ended before the server waits for them."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Doors:
+    """A running house. `async with Doors.open(options) as doors: await doors.stopped(...)`."""
+
+    def __init__(self, options: DoorOptions) -> None:
+        self.options = options
+        self._database = Database(options.postgres_url, options.schema)
+        self._events = EventDoor(self._database, options.limits)
+        self._webhooks = WebhookWorker(self._database, options.allow_private)
+        self._socket = listen(options.host, options.port, backlog=128, where="broker.port")
+        config = uvicorn.Config(
+            self._application(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            # A listener that is refused is told so; this is for connections that never ask.
+            limit_concurrency=options.limits.connections + 100,
+        )
+        self._server = _Server(config)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: DoorOptions) -> AsyncIterator[Self]:
+        """Install what the schema has not had, and serve until the block ends; then finish what is under way."""
+        await asyncio.to_thread(_prepare, options)
+        doors = cls(options)
+        await doors._database.open()
+        database = doors._database
+        loops = [asyncio.create_task(persist(w)) for w in (database.dispatch, database.maintain, database.listen)]
+        webhooks = [asyncio.create_task(doors._webhooks.run())] if options.webhooks else []
+        server = asyncio.create_task(doors._server.serve(sockets=[doors._socket]))
+        try:
+            yield doors
+        finally:
+            doors._events.close()
+            doors._webhooks.stop()
+            doors._server.should_exit = True
+            await asyncio.wait([server, *webhooks], timeout=_STOP_S)
+            await end(server, *webhooks, *loops)
+            doors._socket.close()
+            await database.close()
+
+    @property
+    def url(self) -> str:
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def metrics(self) -> dict[str, Any]:
+        counted = self._webhooks.counters
+        return {
+            "connections": self._events.connections,
+            "streams": self._events.rooms,
+            "webhooks": self._webhooks.webhooks,
+            "webhook_events_delivered_total": counted.delivered,
+            "webhook_events_retried_total": counted.retried,
+            "webhook_events_buried_total": counted.buried,
+        }
+
+    def _application(self) -> ASGIApp:
+        routes = [Route("/health", self._health)]
+        if self.options.sse:
+            routes.append(Route("/events", self._events, methods=["GET"]))
+        return _guarded(Starlette(routes=routes), self.options.token)
+
+    async def _health(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+
+def _guarded(inner: ASGIApp, token: str | None) -> ASGIApp:
+    """As the control plane does, but for streams: nothing stands between them and the connection."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Request(scope).headers
+        answer = inner
+        if is_foreign_origin(headers.get("origin"), headers.get("host")):
+            answer = problem(403, "requests from other web pages are refused", "call this address directly")
+        elif token and scope["path"] != "/health" and not has_token(headers.get("authorization"), token):
+            answer = problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
+        await answer(scope, receive, send)
+
+    return guard
+
+
+def _prepare(options: DoorOptions) -> None:
+    try:
+        with psycopg.connect(options.postgres_url, autocommit=True) as connection:
+            install(connection, options.schema)
+    except psycopg.OperationalError as error:
+        raise ConnectError(
+            f"PostgreSQL does not answer: {error}", where="postgres", remedy="check the address, and that it runs"
+        ) from None
+
+
+def serve(
+    options: DoorOptions,
+    *,
+    ready: Callable[[Doors], None],
+    until: Callable[[asyncio.Event], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; a second signal ends it at once. `until` may set the event, too."""
+    asyncio.run(_serve(options, ready, until))
+
+
+async def _serve(
+    options: DoorOptions, ready: Callable[[Doors], None], until: Callable[[asyncio.Event], None] | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def ask(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    if until:
+        until(stop)
+    async with Doors.open(options) as doors:
+        ready(doors)
+        await stop.wait()

@@ -1,0 +1,46 @@
+"""What the doors of a broker are told when they open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.broker.install import DEFAULT_SCHEMA
+from headgate.model import ConfigError
+from headgate.model.access import is_loopback
+
+__all__ = ["DoorOptions", "StreamLimits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """What listeners may ask for, and how long a stream outlives the last of them."""
+
+    connections: int = 1000
+    topics: int = 50
+    buffer_events: int = 1000
+    buffer_bytes: int = 1 << 20
+    heartbeat_s: float = 15.0
+    expiry_s: float = 300.0
+    retry_ms: int = 1000
+    stall_s: float = 30.0  # a connection that takes nothing for so long is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorOptions:
+    """Which doors are open, and to whom. `repr` shows no secrets."""
+
+    postgres_url: str = field(repr=False)
+    schema: str = DEFAULT_SCHEMA
+    host: str = "127.0.0.1"
+    port: int = 8720
+    token: str | None = field(default=None, repr=False)
+    sse: bool = True
+    webhooks: bool = True
+    allow_private: bool = False
+    limits: StreamLimits = field(default_factory=StreamLimits)
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise ConfigError(
+                f"host {self.host} is not loopback, so a token is required", where="broker.token", remedy="set a token"
+            )

@@ -1,0 +1,212 @@
+"""Delivers the events of webhooks: each in order, none held up by another, at least once.
+
+A webhook is a group of its own, so whoever holds its lease delivers, and the others wait for their turn. The cursor
+moves when a request was answered, or in one transaction with the note of what is to be tried again: whoever dies in
+between leaves the same batch, under the same key, to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+
+from headgate.broker.doors.database import Database, persist
+from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
+from headgate.model import HeadgateError
+
+__all__ = ["WebhookWorker"]
+
+_log = logging.getLogger(__name__)
+
+_LEASE_LOST = "HG001"
+_LOOK_S = 5.0  # notifications get lost with a connection
+_LIST = (
+    "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.updated_at"
+    " from webhooks as w join subscription_groups as g on g.id = 'webhook:' || w.name where w.enabled"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Webhook:
+    id: int
+    name: str
+    subscription_id: int
+    group_number: int
+    endpoint: Endpoint
+    retries_s: Sequence[float]
+
+    @property
+    def group(self) -> str:
+        return f"webhook:{self.name}"
+
+    def delay(self, attempt: int) -> timedelta | None:
+        """How long to wait after this attempt; None: it was the last."""
+        return timedelta(seconds=self.retries_s[attempt - 1]) if attempt <= len(self.retries_s) else None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a worker has done."""
+
+    delivered: int = 0
+    retried: int = 0
+    buried: int = 0
+
+
+@dataclass(eq=False)
+class WebhookWorker:
+    """Runs one task for each webhook, and follows changes of their table."""
+
+    database: Database
+    allow_private: bool = False
+    owner: str = field(default_factory=lambda: f"webhooks-{uuid4().hex[:12]}")
+    counters: Counters = field(default_factory=Counters)
+    _tasks: dict[tuple[Any, ...], asyncio.Task[None]] = field(default_factory=dict)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def webhooks(self) -> int:
+        return len(self._tasks)
+
+    async def run(self) -> None:
+        """Until `stop`, which lets the requests come to their end that are under way."""
+        look = asyncio.Event()
+        self.database.wake(look)
+        try:
+            while not self._stopping.is_set():
+                look.clear()
+                await persist(self._look)
+                await _first_of(_LOOK_S, look, self._stopping)
+        finally:
+            self.database.forget(look)
+            await self._end(list(self._tasks.values()))
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        if tasks and self._stopping.is_set():
+            await asyncio.wait(tasks, timeout=TIMEOUT_S + 1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Begin with what is new, end what is gone; what has changed is both."""
+        rows = {(row[0], row[-1]): row for row in await self.database.fetch(_LIST)}
+        gone = [self._tasks.pop(key) for key in list(self._tasks) if key not in rows or self._tasks[key].done()]
+        await self._end(gone)
+        for key in rows.keys() - self._tasks.keys():
+            number, name, subscription_id, group_number, url, secret, headers, retries_s, _ = rows[key]
+            try:
+                endpoint = Endpoint(url, secret, headers, self.allow_private)
+            except HeadgateError as error:
+                _log.error("the webhook %s cannot be used: %s", name, error.message)
+                continue
+            webhook = _Webhook(number, name, subscription_id, group_number, endpoint, retries_s)
+            self._tasks[key] = asyncio.create_task(self._deliver(webhook), name=f"webhook {name}")
+
+    async def _deliver(self, webhook: _Webhook) -> None:
+        wake = asyncio.Event()
+        self.database.wake(wake, webhook.group_number)
+        try:
+            async with webhook.endpoint.client() as client:
+                await persist(partial(self._deliver_all, webhook, client, wake))
+        finally:
+            self.database.forget(wake)
+
+    async def _deliver_all(self, webhook: _Webhook, client: httpx.AsyncClient, wake: asyncio.Event) -> None:
+        while not self._stopping.is_set():
+            wake.clear()
+            if not await self._deliver_batch(webhook, client):
+                await _first_of(_LOOK_S, wake, self._stopping)
+        await self.database.fetch("select release_group_v1(%s, %s)", webhook.group, self.owner)
+
+    async def _deliver_batch(self, webhook: _Webhook, client: httpx.AsyncClient) -> bool:
+        """False: there is nothing to send, or another worker does."""
+        rows = await self.database.fetch(
+            "select id, topic, payload, retry, pos, gap is not null, epoch from next_webhook_batch_v1(%s, %s)",
+            webhook.id,
+            self.owner,
+        )
+        if not rows:
+            return False
+        epoch = rows[0][-1]
+        try:
+            if gone := [row[4] for row in rows if row[5]]:
+                _log.error("the webhook %s was too far behind: positions up to %d are gone", webhook.name, gone[-1])
+            for number, post in enumerate(posts([_item(*row[:5]) for row in rows if not row[5]])):
+                if self._stopping.is_set() or (number and not await self._still_ours(webhook, epoch)):
+                    return True
+                await self._settle(webhook, post, await webhook.endpoint.post(client, post), epoch)
+            if gone and gone[-1] == rows[-1][4]:
+                async with self.database.transaction() as connection:
+                    await self._move(connection, webhook, gone[-1], epoch)
+        except psycopg.Error as error:
+            if error.sqlstate != _LEASE_LOST:
+                raise
+        return True
+
+    async def _still_ours(self, webhook: _Webhook, epoch: int) -> bool:
+        [(held,)] = await self.database.fetch("select hold_group_v1(%s, %s)", webhook.group, self.owner)
+        return bool(held == epoch)
+
+    async def _settle(self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int) -> None:
+        async with self.database.transaction() as connection:
+            await self._move(connection, webhook, post.items[-1].pos, epoch)
+            if verdict.error is not None:
+                await self._put_off(connection, webhook, post, verdict)
+        if verdict.error is None:
+            self.counters.delivered += len(post.items)
+        else:
+            _log.warning(
+                "the webhook %s failed on %d events: %s", webhook.name, len(post.items), verdict.error,
+                extra={"address": webhook.endpoint.address, "attempt": post.items[0].attempt},
+            )  # fmt: skip
+
+    async def _move(self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, pos: int, epoch: int) -> None:
+        """First of all: it is refused if another one delivers by now, and then nothing else is written."""
+        await connection.execute(
+            "select set_group_cursor_v1(%s, %s, false, %s, %s)", [webhook.group, pos, self.owner, epoch]
+        )
+
+    async def _put_off(
+        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, verdict: Verdict
+    ) -> None:
+        attempt = post.items[0].attempt
+        handler = f"webhook {post.key}"  # so that those come back together that failed together
+        ids = [item.event_id for item in post.items]
+        delay = None if verdict.hopeless else webhook.delay(attempt)
+        if delay is None:
+            values = [webhook.subscription_id, handler, ids, attempt, verdict.error]
+            await connection.execute("select bury_v1(%s, %s, %s, %s, %s)", values)
+            self.counters.buried += len(ids)
+        else:
+            values = [webhook.subscription_id, handler, ids, attempt + 1, verdict.error, delay]
+            await connection.execute("select retry_v1(%s, %s, %s, %s, %s, %s)", values)
+            self.counters.retried += len(ids)
+
+
+def _item(event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int) -> Item:
+    if retry is None:
+        return Item(event_id, event_id, topic, payload, pos)
+    return Item(retry["of"], event_id, topic, payload, pos, retry["attempt"], retry["handler"])
+
+
+async def _first_of(timeout_s: float, *events: asyncio.Event) -> None:
+    """Wait until one of them is set, or the time has passed."""
+    tasks = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

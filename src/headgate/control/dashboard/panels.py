@@ -1,0 +1,83 @@
+"""The panels of the page. A panel is a template, and a function that finds what to show in it.
+
+To add one: write `templates/NAME.html` and a function here, and put both into `PANELS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headgate.control.dashboard.stores import Stores, read_broker, read_gateway
+from headgate.model import Status
+from headgate.pipeline.report import Report
+
+__all__ = ["PANELS", "Panel", "Shown"]
+
+
+class Shown(Protocol):
+    """What panels look at."""
+
+    def reports(self) -> list[Report]: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def stores(self) -> Stores: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`find` may wait for a server: it is called in a thread, at most once a second."""
+
+    name: str
+    title: str
+    find: Callable[[Shown], dict[str, Any]]
+
+
+def health(status: str) -> str:
+    """The colour of a status: good, warn, bad, or idle."""
+    known = Status(status)
+    if known is Status.RUNNING:
+        return "good"
+    if known is Status.ERROR:
+        return "bad"
+    return "warn" if known is Status.DEGRADED else "idle"
+
+
+def _strip(service: Shown) -> dict[str, Any]:
+    reports = service.reports()
+    counts = Counter(health(report.status.value) for report in reports)
+    return {
+        "healthy": counts["good"] + counts["idle"],
+        "warn": counts["warn"],
+        "bad": counts["bad"],
+        "events_per_second": sum(report.rows_per_second for report in reports),
+        "behind": max((report.lag_rows or 0 for report in reports), default=0),
+    }
+
+
+def _pipelines(service: Shown) -> dict[str, Any]:
+    return {"pipelines": [report.as_dict() for report in service.reports()]}
+
+
+def _gateway(service: Shown) -> dict[str, Any]:
+    return {"gateway": service.status().get("gateway"), **read_gateway(service.stores())}
+
+
+def _broker(service: Shown) -> dict[str, Any]:
+    stores = service.stores()
+    return {
+        "process": service.status().get("broker"),
+        "known": stores.broker_url is not None,
+        "broker": read_broker(stores),
+    }
+
+
+PANELS = (
+    Panel("strip", "", _strip),
+    Panel("pipelines", "Pipelines", _pipelines),
+    Panel("gateway", "Gateway", _gateway),
+    Panel("broker", "Broker", _broker),
+)

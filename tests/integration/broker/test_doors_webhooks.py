@@ -1,0 +1,258 @@
+"""Webhooks: signed, in order, tried again, put aside; none waits for another, and nothing is lost with a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from headgate.broker.doors.options import DoorOptions
+from headgate.wire.webhook import Signing
+
+from .doors import Receiver, fetch, opened, publish, receiving, until
+
+SECRET = "whsec_c2VjcmV0IG9mIGEgdGVzdCE="
+BY_TOPIC = "s.params @> jsonb_build_object('topic', e.topic)"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as found:
+        yield found
+
+
+async def register(
+    db: psycopg.AsyncConnection[Any], name: str, url: str, *, topic: str = "t", retries: tuple[float, ...] = (0, 0),
+    items: int = 100,
+) -> None:  # fmt: skip
+    statement = "select register_webhook_v1(%s, %s, %s, %s, %s, %s, %s::float8[], %s)"
+    values = [name, BY_TOPIC, Jsonb({"topic": topic}), url, SECRET, Jsonb({"x-from": "test"}), list(retries), items]
+    await db.execute(statement, values)
+
+
+async def wait_for_rows(db: psycopg.AsyncConnection[Any], statement: str) -> list[Any]:
+    async def there() -> bool:
+        return bool(await fetch(db, statement))
+
+    await until(there)
+    return await fetch(db, statement)
+
+
+def test_events_are_posted_in_order_and_signed(database: str, receiver: Receiver) -> None:
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url.replace("127.0.0.1", "localhost"), items=2)
+            async with db.transaction():
+                await publish(db, "other", 0)
+                await publish(db, "t", {"n": 1}, {"n": 2.50}, "drei")
+            first, second = [await receiver.next() for _ in range(2)]
+            assert first.payloads + second.payloads == [{"n": 1}, {"n": 2.5}, "drei"]
+            ids = [
+                str(event_id) for (event_id,) in await fetch(db, "select id from events where topic = 't' order by id")
+            ]
+            assert [item["id"] for item in first.items + second.items] == ids
+            assert {item["topic"] for item in first.items} == {"t"}
+            signing = Signing("standard", (SECRET,))
+            assert signing.verify(first.headers, first.body, now_s=time.time())
+            assert not signing.verify(first.headers, first.body + b" ", now_s=time.time())
+            assert first.headers["idempotency-key"] == first.key != second.key
+            assert first.headers["x-from"] == "test"
+            assert first.headers["content-type"] == "application/json"
+            assert first.headers["host"].startswith("localhost:")
+
+    asyncio.run(story())
+
+
+def test_a_failure_is_tried_again_as_it_was(database: str, receiver: Receiver) -> None:
+    answers = iter([500, 200, 302, 200])
+    receiver.answer = lambda taken: next(answers, 200)
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (doors, db):
+            await register(db, "crm", receiver.url)
+            async with db.transaction():
+                await publish(db, "t", 1, 2, 3)
+            failed = await receiver.next()
+            again = await receiver.next()
+            assert again.payloads == [1, 2, 3]
+            assert (again.key, again.items) == (failed.key, failed.items)
+            await publish(db, "t", 4)
+            redirected, after = [await receiver.next() for _ in range(2)]  # to itself, had it been followed
+            assert redirected.key == after.key
+
+            async def counted() -> bool:
+                return bool(doors.metrics()["webhook_events_delivered_total"] == 4)
+
+            await until(counted)
+            assert doors.metrics()["webhook_events_retried_total"] == 4
+            assert await fetch(db, "select from dead_letters") == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(410, 1), (422, 1), (500, 3), (301, 3)])
+def test_what_cannot_be_delivered_is_put_aside(database: str, receiver: Receiver, status: int, attempts: int) -> None:
+    receiver.answer = lambda taken: status
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url)
+            await publish(db, "t", "poison")
+            [(number, tried, error, group)] = await wait_for_rows(
+                db, "select id, attempts, error, group_id from dead_letters"
+            )
+            assert (tried, error, group) == (attempts, f"status {status}", "webhook:crm")
+            keys = {(await receiver.next()).key for _ in range(attempts)}
+            assert receiver.taken.empty()
+            receiver.answer = lambda taken: 204
+            await publish(db, "t", "next")  # nothing stands in its way
+            assert (await receiver.next()).payloads == ["next"]
+            await db.execute("select redrive(array[%s]::bigint[])", [number])
+            assert keys == {(await receiver.next()).key}
+
+    asyncio.run(story())
+
+
+def test_nobody_waits_for_a_slow_one(database: str, receiver: Receiver) -> None:
+    go_on = threading.Event()
+    receiver.answer = lambda taken: 204 if go_on.wait(10) else 500
+
+    async def story() -> None:
+        with receiving() as quick:
+            async with opened(database, allow_private=True) as (_, db):
+                await register(db, "slow", receiver.url)
+                await register(db, "quick", quick.url)
+                for number in range(5):
+                    await publish(db, "t", number)
+                    assert (await quick.next()).payloads == [number]
+                go_on.set()
+                got: list[int] = []
+                while len(got) < 5:
+                    got += (await receiver.next()).payloads
+                assert got == [0, 1, 2, 3, 4]
+
+    asyncio.run(story())
+
+
+def test_a_killed_worker_leaves_its_batch_to_the_next(
+    database: str, db: psycopg.Connection[Any], receiver: Receiver
+) -> None:
+    """With the same key, although more has come: whoever had it may tell that it is the same."""
+    killed = threading.Event()
+    receiver.answer = lambda taken: 204 if killed.wait(20) else 500
+    db.execute("update config set value = '300 milliseconds' where key = 'lease'")
+    options = DoorOptions(postgres_url=database, port=0, allow_private=True)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "headgate.broker.doors"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(msgspec.json.encode(options) + b"\n")
+        worker.stdin.flush()
+        assert b"ready" in worker.stdout.readline()
+
+        async def story() -> None:
+            connecting = psycopg.AsyncConnection.connect(database, autocommit=True, options="-c search_path=headgate")
+            async with await connecting as other:
+                await register(other, "crm", receiver.url)
+                async with other.transaction():
+                    await publish(other, "t", 1, 2)
+                lost = await receiver.next()
+                worker.send_signal(signal.SIGKILL)
+                worker.wait()
+                killed.set()
+                async with opened(database, allow_private=True):
+                    await publish(other, "t", 3)
+                    again = await receiver.next()
+                    assert (again.key, again.payloads) == (lost.key, [1, 2])
+                    assert (await receiver.next()).payloads == [3]
+
+        asyncio.run(story())
+
+
+def test_private_addresses_are_refused(database: str, receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with opened(database) as (_, db):
+            await register(db, "inside", receiver.url, retries=())
+            await register(db, "named", receiver.url.replace("127.0.0.1", "localhost"), retries=())
+            await publish(db, "t", 1)
+            await wait_for_rows(db, "select from (select count(*) as n from dead_letters) as d where n = 2")
+            errors = await fetch(db, "select distinct error from dead_letters")
+            assert errors == [("the address is not a public one",)]
+            assert receiver.taken.empty()
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(story())
+    assert "not a public one" in caplog.text
+    text = " ".join(str(vars(record)) for record in caplog.records)
+    assert SECRET not in text
+    assert "t0ken" not in text  # of the address, the host is shown and no more
+
+
+def test_a_webhook_is_changed_and_goes_on(database: str, receiver: Receiver) -> None:
+    receiver.answer = lambda taken: 503
+
+    async def story() -> None:
+        with receiving() as other:
+            async with opened(database, allow_private=True) as (_, db):
+                await register(db, "crm", receiver.url, retries=(3600,))
+                await publish(db, "t", "kept")
+                await wait_for_rows(db, "select from scheduled")
+                await register(db, "crm", other.url, topic="u")  # another condition, and what waits goes with it
+                await db.execute("update scheduled set due_at = now()")
+                assert (await other.next()).payloads == ["kept"]
+                await publish(db, "t", "no more")
+                await publish(db, "u", "new")
+                assert (await other.next()).payloads == ["new"]
+                assert await fetch(db, "select count(*) from subscriptions") == [(1,)]
+                await db.execute("update webhooks set enabled = false, updated_at = now()")
+                assert await fetch(db, "select remove_webhook_v1('crm'), remove_webhook_v1('crm')") == [(True, False)]
+                assert await fetch(db, "select from subscription_groups") == []
+
+    asyncio.run(story())
+
+
+def test_secrets_are_for_the_owner(db: psycopg.Connection[Any]) -> None:
+    db.execute("select register_webhook_v1('crm', 'true', '{}', 'https://crm.example/hook?key=t0ken', %s)", [SECRET])
+    shown = db.execute("select w::text from webhook_status as w").fetchall()
+    assert "https://crm.example" in shown[0][0]
+    assert SECRET not in shown[0][0]
+    assert "t0ken" not in shown[0][0]
+    db.execute("create role doors_observer; select grant_usage('observer', 'doors_observer')")
+    try:
+        for role in ("headgate_conditions", "doors_observer"):
+            db.execute(f"set role {role}".encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                db.execute("select secret from headgate.webhooks")
+            db.execute("reset role")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            db.execute("select subscribe('spy', 'exists (select from webhooks)')")
+    finally:
+        db.execute("drop owned by doors_observer; drop role doors_observer")
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://host/x", "https://me:secret@host/x", "https://", "https://host/a b", "https://host/#x"]
+)
+def test_addresses_that_are_none(shared_db: psycopg.Connection[Any], url: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation):
+        shared_db.execute("select register_webhook_v1('bad', 'true', '{}', %s, %s)", [url, SECRET])
+
+
+def test_options_hide_their_secrets() -> None:
+    options = DoorOptions(postgres_url="postgres://me:s3cret@host/x", token="s3cret-token")
+    assert "s3cret" not in repr(options)
+    assert replace(options, port=1).token == "s3cret-token"

@@ -1,0 +1,142 @@
+"""The dashboard over real HTTP: what it shows, to whom, and that it does nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from headgate.broker import install
+from headgate.control.dashboard import Stores
+from headgate.control.dashboard.panels import PANELS
+from headgate.embedded import Endpoints
+from headgate.model import DeliveryError, Status
+from tests.gateway.servers import new_database
+
+from .conftest import ROUTED, Shop, serving
+
+TOKEN = "s3cret-of-the-test"
+
+
+class BrokerShop(Shop):
+    """A shop with a broker in a database."""
+
+    found = Stores()
+
+    def stores(self) -> Stores:
+        return self.found
+
+
+@pytest.fixture(scope="module")
+def database(endpoints: Endpoints) -> Iterator[str]:
+    assert endpoints.postgres_url is not None
+    with new_database(endpoints.postgres_url) as url:
+        yield url
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> BrokerShop:
+    path = tmp_path / "headgate.toml"
+    path.write_text(ROUTED)
+    return BrokerShop(path)
+
+
+@pytest.fixture
+def client(shop: BrokerShop) -> Iterator[httpx.Client]:
+    yield from serving(shop)
+
+
+@pytest.fixture
+def guarded(shop: BrokerShop) -> Iterator[httpx.Client]:
+    yield from serving(shop, TOKEN)
+
+
+def test_pipelines_have_their_health(shop: BrokerShop, client: httpx.Client) -> None:
+    reporter = shop.supervisor("plain").reporter
+    reporter.status(Status.ERROR, DeliveryError("<script>alert(1)</script>", remedy="mend it"))
+    page = client.get("/").text
+    assert '<span class="pill bad">error</span>' in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page
+    assert re.search(r'<b class="bad">1</b> errors', page)
+    assert "headgate gateway" in page  # what to type next
+
+
+def test_the_page_runs_nothing_but_its_own_script(client: httpx.Client) -> None:
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "://" not in answer.text
+    assert re.findall(r"<script[^>]*>[^<]", answer.text) == []
+    assert " style=" not in answer.text
+    assert " onclick=" not in answer.text
+    for name, kind in (("dashboard.js", "text/javascript"), ("dashboard.css", "text/css")):
+        assert client.get(f"/dashboard/static/{name}").headers["content-type"].startswith(kind)
+    for name in ("pages.py", "..%2fpages.py", "%2e%2e/broker.sql"):
+        assert client.get(f"/dashboard/static/{name}").status_code == 404
+
+
+def test_every_panel_is_there_and_fetched_by_itself(client: httpx.Client) -> None:
+    fragment = client.get("/dashboard/panels").text
+    assert re.findall(r'data-panel="(\w+)"', fragment) == [panel.name for panel in PANELS]
+    assert "<html" not in fragment
+
+
+def test_the_broker_is_shown(shop: BrokerShop, client: httpx.Client, database: str) -> None:
+    shop.found = Stores(broker_url=database)
+    assert "headgate broker install" in client.get("/").text
+    with psycopg.connect(database, autocommit=True, options="-c search_path=headgate") as db:
+        install(db)
+        db.execute("select subscribe('mailer'), subscribe('odd', '(e.payload ->> ''v'')::int > 3')")
+        db.execute("select publish('user.<b>', '{\"v\": \"abc\"}'), publish('later', '1', due_at => now() + '1 hour')")
+        db.execute("select poll_for_events()")
+        db.execute("select bury_v1(1, 'h', array[(select max(id) from events)], 3, 'no <i>good</i>')")
+        secret = "whsec_bm90IGZvciBleWVz"
+        db.execute("select register_webhook_v1('crm', 'true', '{}', 'https://crm.example/t0ken', %s)", [secret])
+    page = _fresh(shop)
+    for text in ("mailer", "user.&lt;b&gt;", "no &lt;i&gt;good", "https://crm.example", "parked", "next in"):
+        assert text in page, text
+    for text in (secret, "t0ken", "<b>abc"):
+        assert text not in page, text
+
+
+def _fresh(shop: BrokerShop) -> str:
+    for client in serving(shop):
+        return client.get("/dashboard/panels").text
+    raise AssertionError
+
+
+def test_a_database_that_is_away_takes_only_its_panel(shop: BrokerShop, client: httpx.Client) -> None:
+    shop.found = Stores(broker_url="postgres://me:s3cret@127.0.0.1:1/x")
+    page = client.get("/").text
+    assert "this cannot be shown now" in page
+    assert "s3cret" not in page
+    assert "plain" in page
+
+
+def test_the_token_is_traded_for_a_cookie_that_only_shows(guarded: httpx.Client) -> None:
+    assert guarded.get("/").headers["location"] == "/login"
+    assert guarded.get("/dashboard/panels").status_code == 401
+    assert guarded.get("/dashboard/static/dashboard.css").status_code == 200
+    assert "password" in guarded.get("/login").text
+    for wrong in ({"token": "wrong"}, {}, {"token": "x" * 20_000}):
+        assert guarded.post("/login", data=wrong).status_code == 401
+    assert guarded.post("/login", data={"token": TOKEN}, headers={"origin": "http://evil.example"}).status_code == 403
+    answer = guarded.post("/login", data={"token": TOKEN}, headers={"origin": str(guarded.base_url).rstrip("/")})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert TOKEN not in cookie
+    assert guarded.get("/").status_code == 200  # the client keeps the cookie
+    assert guarded.get("/dashboard/panels").status_code == 200
+    assert guarded.get("/status").status_code == 401
+    assert guarded.post("/shutdown").status_code == 401
+    guarded.post("/dashboard/logout")
+    assert guarded.get("/").status_code == 303
+    assert guarded.get("/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
