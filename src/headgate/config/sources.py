@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,8 @@ from headgate.config.kafka import KafkaConnection
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 
 __all__ = [
+    "AtprotoSourceSection",
+    "BrokerSourceSection",
     "FilesSourceSection",
     "KafkaSourceSection",
     "LogSourceSection",
@@ -216,8 +218,56 @@ class LogSourceSection(_TopicsSection):
     url_file: Path | None = Field(None, description="Read `url` from this file.")
 
 
+class BrokerSourceSection(Section):
+    """Events of the broker in PostgreSQL, as a group of it gets them."""
+
+    type: Literal["broker"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    broker_schema: str = Field("headgate", pattern=r"^[a-z_][a-z0-9_]{0,39}$", description="The broker's schema.")
+    group: str = Field(min_length=1, max_length=255, description="The group that reads; made when missing.")
+    topics: tuple[str, ...] = Field((), description='Topics to subscribe to: `["orders"]`; all events unless given.')
+    condition: str = Field("", description="Or a condition over `e` (the event) and `s` (the subscription).")
+    params: dict[str, Any] = Field(default_factory=dict, description="`s.params` of the condition.")
+    max_rows_per_batch: int = Field(100_000, ge=1, description="The most events one batch may take.")
+    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
+    poll_interval: Duration = Field(0.05, description="How often a group that had nothing new is asked.")
+    fail_on_data_loss: bool = Field(True, description="Whether events gone before they were read are an error.")
+
+    @model_validator(mode="after")
+    def _one_way_to_choose(self) -> Self:
+        if self.topics and self.condition:
+            raise ValueError("set one of topics and condition")
+        if any("," in topic for topic in self.topics):
+            raise ValueError("a topic with a comma cannot be listed; use a condition")
+        return self
+
+
+class AtprotoSourceSection(Section):
+    """Events of an AT Protocol relay: a row per change of a record, and one per change of an account."""
+
+    type: Literal["atproto"]
+    url: str = Field("", pattern=r"^(wss?://.+)?$", description="The relay: `wss://relay.example`.")
+    path: Path | None = Field(None, description="Or the directory of the event log of a relay of headgate's.")
+    start_at: Literal["earliest", "latest"] = Field("latest", description="Where the first start begins.")
+    max_rows_per_batch: int = Field(10_000, ge=1, description="The most events one batch may take.")
+    max_spool_bytes: Size = Field(1 << 30, ge=1 << 26, description="When so much waits for delivery, the relay waits.")
+    partitions: int = Field(
+        1, ge=1, le=1024, description="Above 1, a task for each file of the log; order is per task."
+    )
+    fail_on_data_loss: bool = Field(True, description="Whether events gone before they were read are an error.")
+
+    @model_validator(mode="after")
+    def _one_way_to_read(self) -> Self:
+        if bool(self.url) == bool(self.path):
+            raise ValueError("set one of url and path")
+        return self
+
+
 SourceSection = Annotated[
     RandomSourceSection
+    | AtprotoSourceSection
+    | BrokerSourceSection
     | FilesSourceSection
     | KafkaSourceSection
     | LogSourceSection

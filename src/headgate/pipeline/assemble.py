@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from headgate.config import Config
 from headgate.config.destinations import (
+    BrokerDestinationSection,
     ConsoleDestinationSection,
     DestinationSection,
     DiscardDestinationSection,
@@ -23,6 +24,8 @@ from headgate.config.destinations import (
 from headgate.config.models import NatsSection, PipelineSection
 from headgate.config.routing import RouteTransform
 from headgate.config.sources import (
+    AtprotoSourceSection,
+    BrokerSourceSection,
     FilesSourceSection,
     KafkaSourceSection,
     LogSourceSection,
@@ -37,13 +40,19 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
-from headgate.pipeline.destinations import iggy_destination, kafka_destination, log_destination, table_destination
+from headgate.pipeline.destinations import (
+    broker_destination,
+    iggy_destination,
+    kafka_destination,
+    log_destination,
+    table_destination,
+)
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.polled import files_source, poll_source
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
-from headgate.pipeline.topics import kafka_source, log_source
+from headgate.pipeline.topics import atproto_source, broker_source, kafka_source, log_source
 from headgate.pipeline.webhooks import webhook_destination, webhook_source
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
@@ -122,6 +131,11 @@ def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres
             return poll_source(name, section, url=own or postgres_url or "", origin=origin, directory=kept)
         case FilesSourceSection():
             return files_source(name, section, origin=f"{config.project.name}-{name}", directory=directory / "files")
+        case BrokerSourceSection():
+            own = section.url.get_secret_value() if section.url else None
+            return broker_source(name, section, url=own or postgres_url or "", origin=f"{config.project.name}-{name}")
+        case AtprotoSourceSection():
+            return atproto_source(name, section, origin=f"{config.project.name}-{name}", spool=directory / "spool")
         case KafkaSourceSection():
             return kafka_source(name, section, origin=f"{config.project.name}-{name}")
         case LogSourceSection():
@@ -208,6 +222,8 @@ def _destination(
             return DiscardDestination(name)
         case KafkaDestinationSection():
             return kafka_destination(name, section, is_alone=exclusive)
+        case BrokerDestinationSection():
+            return broker_destination(name, section, url=postgres_url or "", is_alone=exclusive)
         case LogDestinationSection():
             return log_destination(name, section, url=postgres_url or "", is_alone=exclusive)
         case TableDestinationSection():

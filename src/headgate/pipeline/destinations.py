@@ -1,4 +1,4 @@
-"""From the configuration to the destinations `kafka`, `table` and `iggy`."""
+"""From the configuration to the destinations `broker`, `kafka`, `log`, `table` and `iggy`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from headgate.config.destinations import (
+    BrokerDestinationSection,
     IggyDestinationSection,
     KafkaDestinationSection,
     LogDestinationSection,
     TableDestinationSection,
 )
+from headgate.destinations.broker import BrokerDestination
 from headgate.destinations.iggy import IggyDestination, IggyOptions
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions
 from headgate.destinations.log import LogDestination
 from headgate.destinations.table import TableDestination
 from headgate.model import ConfigError
 
-__all__ = ["iggy_destination", "kafka_destination", "log_destination", "table_destination"]
+__all__ = ["broker_destination", "iggy_destination", "kafka_destination", "log_destination", "table_destination"]
 
 
 def kafka_destination(name: str, section: KafkaDestinationSection, *, is_alone: bool) -> KafkaDestination:
@@ -49,6 +51,12 @@ def log_destination(name: str, section: LogDestinationSection, *, url: str, is_a
     own = _revealed(section.url) or url
     exclusive = _exclusive(name, section.exclusive, is_alone)
     return LogDestination(name, own, section.topic, section.partitions, exclusive)
+
+
+def broker_destination(name: str, section: BrokerDestinationSection, *, url: str, is_alone: bool) -> BrokerDestination:
+    own = _revealed(section.url) or url
+    exclusive = _exclusive(name, section.exclusive, is_alone)
+    return BrokerDestination(name, own, section.broker_schema, section.topic, section.payload, exclusive)
 
 
 def _exclusive(name: str, wanted: bool | None, is_alone: bool) -> bool:

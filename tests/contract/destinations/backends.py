@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, LocalDestination, SendResult, TopicDefaults
+from headgate.destinations.broker import BrokerDestination
 from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.iggy import IggyDestination, IggyOptions
@@ -263,6 +264,24 @@ class LogBackend(Backend):
         return LogDestination("d", f"postgres://user:{SECRET}@host/database")
 
 
+class BrokerBackend(Backend):
+    def __init__(self, kind: str, url: str) -> None:
+        super().__init__(kind)
+        self._url = url
+        self.destination = BrokerDestination("d", url, payload="text", exclusive=kind == "broker exclusive")
+        self.destination.ensure()
+
+    def arrived(self, stream: str | None, topic: str) -> list[Arrival]:
+        name = f"{stream}.{topic}" if stream else topic
+        query = "select metadata ->> 'message_id', payload #>> '{}' from headgate.events where topic = %s order by id"
+        with psycopg.connect(self._url) as connection:
+            found = connection.execute(query, [name]).fetchall()
+        return [Arrival(message_id, payload.encode()) for message_id, payload in found]
+
+    def with_secret(self) -> Destination:
+        return BrokerDestination("d", f"postgres://user:{SECRET}@host/database")
+
+
 @contextmanager
 def open_backend(
     kind: str, path: Path, cluster: MockCluster | None, nats_url: str | None, postgres_url: str | None
@@ -286,6 +305,9 @@ def open_backend(
             case "log" | "log exclusive":
                 assert postgres_url is not None
                 yield LogBackend(kind, postgres_url)
+            case "broker" | "broker exclusive":
+                assert postgres_url is not None
+                yield BrokerBackend(kind, postgres_url)
             case "webhook":
                 yield WebhookBackend(opened.enter_context(Receiver()))
             case _:

@@ -29,7 +29,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
     if kind == "iggy" and "HEADGATE_TEST_IGGY" not in os.environ:
         pytest.skip("HEADGATE_TEST_IGGY names no server")
     cluster = request.getfixturevalue("cluster") if kind.startswith("kafka") else None
-    needs_servers = kind.startswith(("nats", "log"))
+    needs_servers = kind.startswith(("nats", "log", "broker"))
     endpoints: Endpoints | None = request.getfixturevalue("endpoints") if needs_servers else None
     nats_url, postgres_url = (endpoints.nats_url, endpoints.postgres_url) if endpoints else (None, None)
     with open_backend(kind, tmp_path, cluster, nats_url, postgres_url) as opened:

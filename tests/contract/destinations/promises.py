@@ -30,6 +30,8 @@ PROMISES = {
     "kafka exclusive": Promises("ids and payloads", "dropped", partitions=True),
     "log": Promises("ids and payloads", "again", partitions=True),
     "log exclusive": Promises("ids and payloads", "dropped", partitions=True),
+    "broker": Promises("ids and payloads", "again"),
+    "broker exclusive": Promises("ids and payloads", "dropped"),
     "table": Promises("ids and payloads", "dropped", whole_batches=True),
     "webhook": Promises("ids and payloads", "again"),
     "iggy": Promises("ids and payloads", "again", partitions=True),

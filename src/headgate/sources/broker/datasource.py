@@ -1,0 +1,115 @@
+"""The Spark streaming source `pgbroker`: `spark.readStream.format("pgbroker")`. An offset is a group's position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from headgate.sources.broker.group import SCHEMA, BrokerGroup
+from headgate.sources.broker.options import BrokerSourceOptions
+
+__all__ = ["BrokerDataSource", "BrokerStreamReader"]
+
+Offset = dict[str, Any]
+_NO_END = 2**63 - 1
+_ALL = 2**31 - 1
+
+
+class BrokerDataSource(DataSource):
+    """The events of a group of the broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pgbroker"
+
+    def schema(self) -> str:
+        BrokerSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> BrokerStreamReader:
+        return BrokerStreamReader(BrokerSourceOptions.from_spark(self.options))
+
+
+@dataclass
+class Positions(InputPartition):
+    """What one task reads: what is after one position, up to another."""
+
+    after: int
+    end: int
+
+
+class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans ranges of positions on the driver's machine, and reads them on the executors."""
+
+    def __init__(self, options: BrokerSourceOptions) -> None:
+        self._options = options
+        self._group = BrokerGroup(options)
+        self._committed: int | None = None
+        self._quiet_since: float | None = None  # when the last look found nothing
+        self._until: int | None = None  # where a run that ends, ends
+
+    def initialOffset(self) -> Offset:
+        return {"pos": self._group.begin()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_offsets_per_trigger)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Decide the next batch. Spark asks when it has logged what ended at `start` as done: so the cursor follows."""
+        begin = int(start["pos"])
+        self._commit(begin)
+        if self._is_resting():
+            return start
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
+        most = _ALL if isinstance(limit, ReadAllAvailable) else most
+        end = self._group.reach(begin, most, _NO_END if self._until is None else self._until)
+        self._quiet_since = time.monotonic() if end == begin else None
+        return {"pos": end}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._group.last()
+
+    def _is_resting(self) -> bool:
+        """An idle query asks many times a second; the database is asked less often."""
+        if self._quiet_since is None or self._until is not None:
+            return False
+        return time.monotonic() - self._quiet_since < self._options.poll_interval / 1000
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        first, last = int(start["pos"]), int(end["pos"])
+        count = min(self._options.min_partitions, last - first)
+        edges = [first + (last - first) * i // max(count, 1) for i in range(count + 1)]
+        return [Positions(a, b) for a, b in pairwise(edges)]
+
+    def commit(self, end: Offset) -> None:
+        self._commit(int(end["pos"]))
+
+    def _commit(self, position: int) -> None:
+        if self._committed is None or self._committed < position:
+            self._group.commit(position)
+            self._committed = position
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Positions)
+        try:
+            yield from self._group.read(partition.after, partition.end)
+        finally:
+            self._group.close()
+
+    def stop(self) -> None:
+        self._group.release()
+
+    def __getstate__(self) -> dict[str, object]:
+        # Spark sends the reader to the executors, which plan nothing.
+        return {"options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(BrokerStreamReader(**state).__dict__)

@@ -1,0 +1,51 @@
+"""The `broker` source of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.model.plugin import API_VERSION
+from headgate.sources.base import POLLING, Mode, Offset, Source
+from headgate.sources.broker.group import BrokerGroup
+from headgate.sources.broker.options import BrokerSourceOptions
+
+__all__ = ["BrokerSource"]
+
+
+class BrokerSource(Source):
+    """Events of a group, which the broker keeps until the group's cursor has passed them."""
+
+    api_version = API_VERSION
+    format = "pgbroker"
+
+    def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
+        self.name = name
+        self._texts = options
+        self._options = BrokerSourceOptions.from_spark(options)
+        self._group = BrokerGroup(self._options)
+        self._origin = origin
+
+    def mode(self) -> Mode:
+        return POLLING
+
+    def options(self) -> dict[str, str]:
+        return self._texts
+
+    def commit(self, end: Offset) -> None:
+        self._group.commit(int(end["pos"]))
+
+    def stop(self) -> None:
+        self._group.close()
+
+    def origin(self) -> str:
+        return self._origin
+
+    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
+        """Positions are of all groups, so this is how much there is to look at."""
+        reached, newest = int(end["pos"]), int(latest["pos"])
+        # Every partition of the log begins with a number of its own; what is left of the one before is not known.
+        return max(0, newest - max(reached, newest >> 32 << 32))
+
+    def describe(self) -> dict[str, Any]:
+        wanted = self._options.subscribe or self._options.condition or "all events"
+        return {"group": self._options.group, "events": wanted}
