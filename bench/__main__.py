@@ -14,7 +14,7 @@ from pathlib import Path
 import bench
 from bench.harness import Bench, print_table
 
-_NOT_BENCHES = {"__main__", "cdc_load", "cdc_parts", "follow", "gateway_load", "harness", "trees"}
+_NOT_BENCHES = {"__main__", "broker_load", "cdc_load", "cdc_parts", "follow", "gateway_load", "harness", "trees"}
 
 
 def main() -> None:

@@ -1,0 +1,167 @@
+"""Loads of the broker's measurement: publishers, dispatchers and readers, beside a plain table and a queue table."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, LiteralString
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from headgate.broker import install
+
+__all__ = [
+    "BY_TOPIC",
+    "Ledger",
+    "consume_group",
+    "consume_queue",
+    "dispatch_all",
+    "fresh",
+    "open_session",
+    "publish",
+    "read_chunk",
+    "read_group",
+    "read_queue",
+    "rows",
+]
+
+BY_TOPIC = "s.params @> jsonb_build_object('topic', e.topic)"
+_PLAIN = """
+create schema peers;
+create table peers.plain (
+  seq bigint generated always as identity primary key, topic text not null, payload jsonb not null);
+create table peers.queue (like peers.plain including all);
+"""
+# The same rows, the same arrays, the same answer.
+STATEMENTS: dict[str, LiteralString] = {
+    "broker": "select publish_v1(%s, %s::jsonb[])",
+    "insert": "insert into events (topic, payload) select * from unnest(%s::text[], %s::jsonb[])",
+    "plain": "insert into peers.plain (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
+    "queue": "insert into peers.queue (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
+}
+_TAKE = """
+delete from peers.queue where seq = any (array(
+  select seq from peers.queue order by seq for update skip locked limit %s)) returning seq, topic, payload
+"""
+Session = psycopg.Connection[Any]
+
+
+def open_session(url: str, *, durable: bool = False) -> Session:
+    options = f"-c search_path=headgate,pg_temp -c synchronous_commit={'on' if durable else 'off'}"
+    return psycopg.connect(url, autocommit=True, options=options)
+
+
+@contextmanager
+def fresh(server: str) -> Iterator[str]:
+    """A database of its own, with the broker and its peers in it."""
+    name = f"bench_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        url = make_conninfo(server, dbname=name)
+        with psycopg.connect(url, autocommit=True) as made:
+            install(made)
+            made.execute(_PLAIN)
+        yield url
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def rows(count: int, topics: int) -> tuple[list[str], list[str]]:
+    """Payloads of about 200 bytes, already JSON: what is compared is the server's work."""
+    return [f"t{n % topics}" for n in range(count)], [f'{{"n": {n}, "note": "{"x" * 180}"}}' for n in range(count)]
+
+
+def publish(url: str, to: str, *, batch: int, events: int, connections: int = 4, durable: bool = False) -> float:
+    """Events per second of several connections, each statement a transaction."""
+    values = rows(batch, 100)
+    each = max(1, events // batch // connections)
+    ready = threading.Barrier(connections + 1)
+
+    def work() -> None:
+        with open_session(url, durable=durable) as session:
+            session.execute(STATEMENTS[to], values)
+            ready.wait()
+            for _ in range(each):
+                session.execute(STATEMENTS[to], values)
+
+    with ThreadPoolExecutor(connections) as pool:
+        working = [pool.submit(work) for _ in range(connections)]
+        ready.wait()
+        begin = time.perf_counter()
+        for done in working:
+            done.result()
+        return each * connections * batch / (time.perf_counter() - begin)
+
+
+def dispatch_all(session: Session) -> tuple[int, float]:
+    """Events that were waiting, and events per second."""
+    count, begin = 0, time.perf_counter()
+    while True:
+        dispatched, more = session.execute("select dispatched, more from poll_for_events_v1()").fetchall()[0]
+        count += dispatched
+        if not more:
+            return count, count / (time.perf_counter() - begin)
+
+
+def read_group(session: Session, group: str, chunk: int) -> tuple[int, float]:
+    """Everything that waits for a group, a chunk at a time."""
+    count, begin = 0, time.perf_counter()
+    while found := read_chunk(session, group, chunk):
+        count += len(found)
+    return count, count / (time.perf_counter() - begin)
+
+
+def read_queue(session: Session, chunk: int) -> tuple[int, float]:
+    count, begin = 0, time.perf_counter()
+    while found := session.execute(_TAKE, [chunk]).fetchall():
+        count += len(found)
+    return count, count / (time.perf_counter() - begin)
+
+
+def read_chunk(session: Session, group: str, chunk: int) -> list[Any]:
+    """The next events of a group, and its cursor behind them."""
+    query = "select id, topic, payload, pos from read_next_events_v1(%s, null, %s, false, 'bench')"
+    found = session.execute(query, [group, chunk]).fetchall()
+    if found:
+        session.execute("select set_group_cursor_v1(%s, %s, false, 'bench', null)", [group, found[-1][3]])
+    return found
+
+
+class Ledger:
+    """What was published and what arrived. A rate counts only with nothing missing and nothing doubled."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.doubled = 0
+
+    def arrive(self, ids: list[int]) -> None:
+        before = len(self.seen)
+        self.seen.update(ids)
+        self.doubled += len(ids) - (len(self.seen) - before)
+
+
+def consume_group(url: str, group: str, ledger: Ledger, is_over: Callable[[], bool]) -> None:
+    """Dispatch and read until the publishers have ended and nothing is left."""
+    with open_session(url) as session:
+        while True:
+            ending = is_over()
+            session.execute("select poll_for_events_v1()").fetchall()
+            found = read_chunk(session, group, 10_000)
+            ledger.arrive([row[0] for row in found])
+            if not found and ending:
+                return
+
+
+def consume_queue(url: str, ledger: Ledger, is_over: Callable[[], bool]) -> None:
+    with open_session(url) as session:
+        while True:
+            ending = is_over()
+            found = session.execute(_TAKE, [10_000]).fetchall()
+            ledger.arrive([row[0] for row in found])
+            if not found and ending:
+                return
