@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
+from headgate.cli.demo_broker import DemoBroker
 from headgate.cli.demo_log import DemoLog, choose_port, prepare_log
 from headgate.cli.demo_replica import DemoReplica
 from headgate.cli.demo_view import demo_line, demo_view
@@ -48,7 +49,7 @@ def demo(
     ] = Path(".headgate/demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, a Kafka gateway, a SQLite replica, a live view.
+    """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, Kafka gateway, broker, replica, a live view.
 
     Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived everywhere.
     """
@@ -71,41 +72,49 @@ def demo(
         watches = [opened.enter_context(StreamWatch(options)) for options in _streams(config, service)]
         log = opened.enter_context(_log(service))
         replica = opened.enter_context(_replica(config, service))
-        _show(service, watches, log, replica, seconds)
+        broker = opened.enter_context(_broker(service))
+        _show(service, watches, log, broker, replica, seconds)
         if seconds:
             replica.await_verdict(_VERDICT_S)
         note("stopping")
     error = service.first_error()
     if error is not None:
         raise error
-    _judge(watches, log, replica, config)
-    _tell(watches, log, replica, began, as_json)
+    _judge(watches, log, broker, replica, config)
+    _tell(watches, log, broker, replica, began, as_json)
 
 
-def _judge(watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, config: Config) -> None:
-    """Nothing at one of the streams or in the log is a failure, and so is a copy that is not exact."""
+def _judge(watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica, config: Config) -> None:
+    """Nothing at one of the streams, in the log or from the broker is a failure, and so is a copy that is not exact."""
     remedy = f"read the logs in {config.project.data_dir / 'logs'}"
     for watch in watches:
         if watch.first_arrival is None:
             raise DeliveryError(f"no event arrived at the stream {watch.stream}", remedy=remedy)
     if log.first_arrival is None:
         raise DeliveryError("no event arrived in the log", remedy=remedy)
+    if broker.first_arrival is None:
+        raise DeliveryError("no event came from the broker", remedy=remedy)
     if replica.exact is False:
         raise DeliveryError(f"the replica: {replica.state}", remedy=remedy)
 
 
-def _tell(watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, began: float, as_json: bool) -> None:
+def _tell(
+    watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica, began: float, as_json: bool
+) -> None:
     """What arrived."""
     first_s = min(watch.first_arrival or 0 for watch in watches) - began
     if as_json:
         arrived = {watch.stream: watch.arrived for watch in watches}
         copy = {"exact": replica.exact, "rows": replica.rows, "path": str(replica.path)}
         kept = {"bootstrap": log.bootstrap, "arrived": log.arrived}
-        print_json({"arrived": arrived, "first_event_seconds": round(first_s, 2), "log": kept, "replica": copy})
+        orders = {"url": broker.url, "handled": broker.handled}
+        first = {"first_event_seconds": round(first_s, 2)}
+        print_json({"arrived": arrived, **first, "log": kept, "broker": orders, "replica": copy})
         return
     for watch in watches:
         note(f"{watch.arrived:,} events arrived at the NATS stream {watch.stream}")
     note(f"{log.arrived:,} of them in the log for Kafka clients as well")
+    note(f"{broker.handled:,} orders handled by a subscriber of the broker")
     note(f"the first one {first_s:.1f} s after the start")
     note(f"replica in {replica.path}: {replica.state}")
 
@@ -130,6 +139,11 @@ def _log(service: Service) -> DemoLog:
     return DemoLog(service.endpoints.postgres_url or "", service.status()["gateway"])
 
 
+def _broker(service: Service) -> DemoBroker:
+    assert service.endpoints is not None
+    return DemoBroker(service.endpoints.postgres_url or "", service.status()["broker"])
+
+
 def _replica(config: Config, service: Service) -> DemoReplica:
     endpoints = service.endpoints
     assert endpoints is not None
@@ -140,30 +154,38 @@ def _replica(config: Config, service: Service) -> DemoReplica:
     return DemoReplica(config.project.data_dir, *urls, changes.stream, shop.slot)
 
 
-def _show(service: Service, watches: list[StreamWatch], log: DemoLog, replica: DemoReplica, seconds: float) -> None:
+def _show(
+    service: Service,
+    watches: list[StreamWatch],
+    log: DemoLog,
+    broker: DemoBroker,
+    replica: DemoReplica,
+    seconds: float,
+) -> None:
     """Show what happens until the time is over, a stop is asked for, or every pipeline has ended."""
     began = time.monotonic()
-    watched: list[StreamWatch | DemoLog] = [*watches, log]
+    watched: list[StreamWatch | DemoLog | DemoBroker] = [*watches, log, broker]
     with ExitStack() as opened:
         live: Live | None = None
         if note_console.is_terminal:
-            live = Live(demo_view(service, watches, log, replica), console=note_console, auto_refresh=False)
+            live = Live(demo_view(service, watches, log, broker, replica), console=note_console, auto_refresh=False)
             opened.enter_context(live)
         else:
             note(f"try:  {log.kcat_command}")
             note(f"      {log.sql_command}")
+            note(f"      {broker.curl_command}")
         next_line = 0.0
         while not service.wait(_REFRESH_S) and not _over(watched, seconds, began):
             for each in watched:
                 each.poll()
             if live is not None:
-                live.update(demo_view(service, watches, log, replica), refresh=True)
+                live.update(demo_view(service, watches, log, broker, replica), refresh=True)
             elif time.monotonic() >= next_line:
                 next_line = time.monotonic() + _LINE_EVERY_S
-                note(demo_line(service, watches, log, replica))
+                note(demo_line(service, watches, log, broker, replica))
 
 
-def _over(watched: Sequence[StreamWatch | DemoLog], seconds: float, began: float) -> bool:
+def _over(watched: Sequence[StreamWatch | DemoLog | DemoBroker], seconds: float, began: float) -> bool:
     """The clock runs from the first events, so that a slow machine sees as much; it waits for them only so long."""
     if not seconds:
         return False

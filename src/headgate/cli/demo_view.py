@@ -1,4 +1,4 @@
-"""What the demo shows: pipelines, the last events as a consumer sees them, the log, addresses, what to try next."""
+"""What the demo shows: pipelines, the last events, the log, the broker, addresses, what to try next."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from headgate.cli.demo_broker import DemoBroker
 from headgate.cli.demo_log import DemoLog
 from headgate.cli.demo_replica import DemoReplica
 from headgate.control import Service
@@ -22,11 +23,13 @@ __all__ = ["demo_line", "demo_view"]
 _COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error": "red"}
 
 
-def demo_view(service: Service, watches: list[StreamWatch], log: DemoLog, replica: DemoReplica) -> RenderableType:
+def demo_view(
+    service: Service, watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica
+) -> RenderableType:
     """The whole screen."""
-    parts = (_pipelines(service), "", _events(watches), "", _kept(log), _copy(replica), "")
+    parts = (_pipelines(service), "", _events(watches), "", _kept(log), _orders(broker), _copy(replica), "")
     return Panel(
-        Group(*parts, _addresses(service, log, replica)),
+        Group(*parts, _addresses(service, log, broker, replica)),
         title="[bold]headgate demo[/]",
         subtitle="Ctrl-C ends it",
         border_style="cyan",
@@ -34,11 +37,14 @@ def demo_view(service: Service, watches: list[StreamWatch], log: DemoLog, replic
     )
 
 
-def demo_line(service: Service, watches: list[StreamWatch], log: DemoLog, replica: DemoReplica) -> str:
+def demo_line(
+    service: Service, watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica
+) -> str:
     """The same in one line, where there is no terminal."""
     parts = [f"{r.pipeline} {r.status.value} {r.rows_per_second:,.0f} rows/s lag {_lag(r)}" for r in service.reports()]
     parts.append(f"{sum(watch.arrived for watch in watches):,} events in NATS")
     parts.append(f"{log.messages:,} messages in the log at {log.bootstrap}")
+    parts.append(f"{broker.handled:,} orders handled")
     parts.append(f"replica {replica.state}")
     return "; ".join(parts)
 
@@ -91,21 +97,28 @@ def _kept(log: DemoLog) -> Text:
     return Text.assemble(("log for Kafka      ", "bold"), (state, "green" if log.messages else "dim"))
 
 
+def _orders(broker: DemoBroker) -> Text:
+    state = f"{broker.handled:,} orders handled; {broker.last}" if broker.handled else "waiting for the first order"
+    return Text.assemble(("broker             ", "bold"), (state, "green" if broker.handled else "dim"))
+
+
 def _copy(replica: DemoReplica) -> Text:
     colour = {True: "green", False: "red", None: "dim"}[replica.exact]
     return Text.assemble(("replica in SQLite  ", "bold"), (replica.state, colour))
 
 
-def _addresses(service: Service, log: DemoLog, replica: DemoReplica) -> Table:
+def _addresses(service: Service, log: DemoLog, broker: DemoBroker, replica: DemoReplica) -> Table:
     table = Table(box=None, show_header=False)
     endpoints = service.endpoints
     assert endpoints is not None
+    table.add_row("dashboard", service.url or "", style="bold")
     table.add_row("status", f"curl {service.url}/status", style="dim")
     table.add_row("metrics", f"curl {service.url}/metrics", style="dim")
     table.add_row("NATS", f"nats --server {endpoints.nats_url} sub 'cdc.>'", style="dim")
     table.add_row("Kafka", f"kcat -b {log.bootstrap} -L", style="dim")
     table.add_row("", log.kcat_command, style="dim")
     table.add_row("SQL", log.sql_command, style="dim")
+    table.add_row("broker", broker.curl_command, style="dim")
     table.add_row("replica", f"sqlite3 {os.path.relpath(replica.path)} .tables", style="dim")
     table.add_row("next", "headgate init && headgate run", style="bold")
     return table

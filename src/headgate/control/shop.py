@@ -9,9 +9,14 @@ from importlib import resources
 
 import psycopg
 
-__all__ = ["Shop"]
+from headgate.broker import Message, install
+from headgate.broker.transactions import publish_sync
+
+__all__ = ["ORDER_PLACED", "Shop"]
 
 _log = logging.getLogger(__name__)
+
+ORDER_PLACED = "order.placed"
 
 _NAMES = ("Ada", "Grace", "Linus", "Barbara", "Edsger", "Radia", "Ken", "Frances")
 _STATUSES = ("paid", "packed", "shipped", "delivered")
@@ -44,6 +49,7 @@ class Shop:
         script = resources.files("headgate.control").joinpath("shop.sql").read_bytes()
         with psycopg.connect(self._url) as connection:
             connection.execute(script)
+            install(connection)
         self._thread.start()
 
     def close(self) -> None:
@@ -75,6 +81,7 @@ class Shop:
             }
             connection.execute(_ORDER, deal)
             connection.execute(_SELL, deal)
+            publish_sync(connection, Message(ORDER_PLACED, {key: deal[key] for key in ("name", "product", "total")}))
         elif dice < 0.95:
             move = {"status": self._random.choice(_STATUSES), "back": self._random.randrange(50)}
             connection.execute(_MOVE, move)
