@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
-    """PostgreSQL and NATS, shared by all tests: use names of your own in them."""
-    with Stack(tmp_path_factory.mktemp("stack"), durable=False) as running:
-        yield running
+    """PostgreSQL and NATS, shared by all tests: use names of your own in them.
+
+    HEADGATE_TEST_POSTGRES has them use another server, of another version.
+    """
+    url = os.environ.get("HEADGATE_TEST_POSTGRES")
+    with Stack(tmp_path_factory.mktemp("stack"), durable=False, postgres=url is None) as running:
+        yield replace(running, postgres_url=url, postgres_tcp_url=url) if url else running
 
 
 @pytest.fixture(scope="session")

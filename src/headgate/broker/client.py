@@ -28,6 +28,7 @@ from headgate.broker.payloads import decoder
 from headgate.broker.reading import HOLD_S, GroupReader
 from headgate.broker.transactions import Encoded, encode, publish_encoded
 from headgate.model import UsageError
+from headgate.model.ending import run_until
 
 __all__ = ["BrokerClient", "Registration"]
 
@@ -174,22 +175,19 @@ class BrokerClient:
             raise UsageError("the client runs already", remedy="run it once")
         self._running = asyncio.current_task()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                loops = [
-                    tasks.create_task(persist(self._reader.read)),
-                    tasks.create_task(persist(self._reader.acknowledge)),
-                    tasks.create_task(persist(self._broadcast.read)),
-                    tasks.create_task(persist(lambda: self._database.listen(self._told), whatever=True)),
-                    tasks.create_task(persist(self._duties.heartbeat)),
-                    # What is wrong with these concerns all clients, and those who have events in hand go on.
-                    tasks.create_task(persist(self._duties.dispatch, whatever=True)),
-                    tasks.create_task(persist(self._duties.maintain, whatever=True)),
-                    tasks.create_task(self._hold()),
-                    tasks.create_task(self._fail()),
-                ]
-                await self._ending.wait()
-                for loop in loops:
-                    loop.cancel()
+            await run_until(
+                self._ending,
+                persist(self._reader.read),
+                persist(self._reader.acknowledge),
+                persist(self._broadcast.read),
+                persist(lambda: self._database.listen(self._told), whatever=True),
+                persist(self._duties.heartbeat),
+                # What is wrong with these concerns all clients, and those who have events in hand go on.
+                persist(self._duties.dispatch, whatever=True),
+                persist(self._duties.maintain, whatever=True),
+                self._hold(),
+                self._fail(),
+            )
         finally:
             self._running = None
 

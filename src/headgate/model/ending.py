@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["end"]
+__all__ = ["end", "run_until"]
 
 _PATIENCE_S = 0.5
 
@@ -21,3 +22,17 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_PATIENCE_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_until(over: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    """Run all of them side by side until `over` is set or one of them fails, whose error this raises."""
+    loops = [asyncio.create_task(work) for work in works]
+    ending = asyncio.create_task(over.wait())
+    waiting: set[asyncio.Task[Any]] = {*loops, ending}
+    try:
+        while not ending.done():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        await end(*loops, ending)

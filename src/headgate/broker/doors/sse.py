@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from headgate.broker.doors.database import Database
 from headgate.broker.doors.options import StreamLimits
 from headgate.broker.doors.streams import Listener, Room, gap_frame
+from headgate.model.ending import end
 
 __all__ = ["EventDoor", "problem"]
 
@@ -127,9 +128,7 @@ class EventDoor:
             try:
                 await asyncio.wait([sending, gone], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (sending, gone):
-                    task.cancel()
-                await asyncio.gather(sending, gone, return_exceptions=True)
+                await end(sending, gone)
 
     async def _send(self, frames: AsyncGenerator[bytes], send: Send) -> None:
         headers = [

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from headgate.broker.doors.database import Database, persist
 from headgate.broker.doors.options import StreamLimits
+from headgate.model.ending import run_until
 
 __all__ = ["Frame", "Listener", "Room", "gap_frame"]
 
@@ -109,9 +110,7 @@ class Room:
     async def run(self) -> None:
         """Read for all listeners, until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(persist(self._follow))
-                tasks.create_task(persist(self._stay_open))
+            await run_until(asyncio.Event(), persist(self._follow), persist(self._stay_open))
         finally:
             self._database.forget(self._wake)
 

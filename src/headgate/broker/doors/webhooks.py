@@ -22,6 +22,7 @@ import psycopg
 from headgate.broker.doors.database import Database, persist
 from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
+from headgate.model.ending import end
 
 __all__ = ["WebhookWorker"]
 
@@ -96,9 +97,7 @@ class WebhookWorker:
     async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         if tasks and self._stopping.is_set():
             await asyncio.wait(tasks, timeout=TIMEOUT_S + 1)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)
 
     async def _look(self) -> None:
         """Begin with what is new, end what is gone; what has changed is both."""
