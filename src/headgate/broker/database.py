@@ -69,12 +69,12 @@ class Database:
         """What notifications call a group."""
         return str((await self.fetch("select gno from subscription_groups where id = %s", group))[0][0])
 
-    async def listen(self, told: Callable[[str], None]) -> None:
+    async def listen(self, told: Callable[[str], None], channel: str = "events") -> None:
         """Pass on what the dispatcher tells. A hint, no more: what is missed here is found by looking."""
         async with await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, options=self._options, application_name="headgate broker"
         ) as connection:
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_events")))
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_{channel}")))
             self.listening = True
             told("")  # for all that was told while nobody listened
             try:

@@ -106,7 +106,7 @@ def test_the_server_restarts_under_load(server: PostgresServer) -> None:
             await eventually(lambda: client._database.listening)
             while stream._events:
                 await anext(stream)
-            async with await connect(server.url) as db, asyncio.timeout(4):
+            async with await connect(server.url) as db, asyncio.timeout(8):
                 await db.execute("select publish('t', '-1')")
                 assert (await anext(stream)).payload == -1
                 while load.seen.events[-1].payload != -1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
 
@@ -16,10 +16,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.broker.doors.database import Database, persist
+from headgate.broker.database import persist
+from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import DoorOptions
 from headgate.broker.doors.sse import EventDoor, problem
 from headgate.broker.doors.webhooks import WebhookWorker
+from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.install import install
 from headgate.model import ConnectError
 from headgate.model.access import has_token, is_foreign_origin
@@ -44,7 +46,8 @@ class Doors:
 
     def __init__(self, options: DoorOptions) -> None:
         self.options = options
-        self._database = Database(options.postgres_url, options.schema)
+        self._database = DoorDatabase(options.postgres_url, options.schema)
+        self._duties = Duties(self._database, new_client_id(), _nothing)
         self._events = EventDoor(self._database, options.limits)
         self._webhooks = WebhookWorker(self._database, options.allow_private)
         self._socket = listen(options.host, options.port, backlog=128, where="broker.port")
@@ -66,8 +69,9 @@ class Doors:
         await asyncio.to_thread(_prepare, options)
         doors = cls(options)
         await doors._database.open()
-        database = doors._database
-        loops = [asyncio.create_task(persist(w)) for w in (database.dispatch, database.maintain, database.listen)]
+        database, duties = doors._database, doors._duties
+        work = (duties.heartbeat, duties.dispatch, duties.maintain, database.hear_of_events, database.hear_of_webhooks)
+        loops = [asyncio.create_task(persist(each, whatever=True)) for each in work]
         webhooks = [asyncio.create_task(doors._webhooks.run())] if options.webhooks else []
         server = asyncio.create_task(doors._server.serve(sockets=[doors._socket]))
         try:
@@ -79,6 +83,7 @@ class Doors:
             await asyncio.wait([server, *webhooks], timeout=_STOP_S)
             await end(server, *webhooks, *loops)
             doors._socket.close()
+            await _soon(duties.leave([]))
             await database.close()
 
     @property
@@ -105,6 +110,19 @@ class Doors:
 
     async def _health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
+
+
+async def _nothing() -> None:
+    """Doors hold no subscriptions as clients do."""
+
+
+async def _soon(work: Awaitable[None]) -> None:
+    """If the database answers; those who come after us find out by themselves otherwise."""
+    try:
+        async with asyncio.timeout(1):
+            await work
+    except (TimeoutError, psycopg.Error):
+        pass
 
 
 def _guarded(inner: ASGIApp, token: str | None) -> ASGIApp:

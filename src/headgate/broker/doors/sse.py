@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headgate.broker.doors.database import Database
+from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
 from headgate.broker.doors.streams import Listener, Room, gap_frame
 from headgate.model.ending import end
@@ -42,7 +42,7 @@ def problem(status: int, title: str, remedy: str, **headers: str) -> Response:
 class EventDoor:
     """An ASGI application. Listeners of the same topics share a room."""
 
-    def __init__(self, database: Database, limits: StreamLimits) -> None:
+    def __init__(self, database: DoorDatabase, limits: StreamLimits) -> None:
         self._database = database
         self._limits = limits
         self._rooms: dict[tuple[str, ...], Room] = {}

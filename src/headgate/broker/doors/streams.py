@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headgate.broker.doors.database import Database, persist
+from headgate.broker.database import persist
+from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
 from headgate.model.ending import run_until
 
@@ -81,7 +82,7 @@ class Listener:
 class Room:
     """The stream of some topics, with all who listen to it here."""
 
-    def __init__(self, database: Database, topics: Sequence[str], limits: StreamLimits) -> None:
+    def __init__(self, database: DoorDatabase, topics: Sequence[str], limits: StreamLimits) -> None:
         self._database = database
         self._topics = list(topics)
         self._limits = limits
@@ -110,7 +111,9 @@ class Room:
     async def run(self) -> None:
         """Read for all listeners, until cancelled."""
         try:
-            await run_until(asyncio.Event(), persist(self._follow), persist(self._stay_open))
+            await run_until(
+                asyncio.Event(), persist(self._follow, whatever=True), persist(self._stay_open, whatever=True)
+            )
         finally:
             self._database.forget(self._wake)
 

@@ -19,7 +19,8 @@ from uuid import uuid4
 import httpx
 import psycopg
 
-from headgate.broker.doors.database import Database, persist
+from headgate.broker.database import persist
+from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
 from headgate.model.ending import end
@@ -67,7 +68,7 @@ class Counters:
 class WebhookWorker:
     """Runs one task for each webhook, and follows changes of their table."""
 
-    database: Database
+    database: DoorDatabase
     allow_private: bool = False
     owner: str = field(default_factory=lambda: f"webhooks-{uuid4().hex[:12]}")
     counters: Counters = field(default_factory=Counters)
@@ -85,7 +86,7 @@ class WebhookWorker:
         try:
             while not self._stopping.is_set():
                 look.clear()
-                await persist(self._look)
+                await persist(self._look, whatever=True)
                 await _first_of(_LOOK_S, look, self._stopping)
         finally:
             self.database.forget(look)
@@ -119,7 +120,7 @@ class WebhookWorker:
         self.database.wake(wake, webhook.group_number)
         try:
             async with webhook.endpoint.client() as client:
-                await persist(partial(self._deliver_all, webhook, client, wake))
+                await persist(partial(self._deliver_all, webhook, client, wake), whatever=True)
         finally:
             self.database.forget(wake)
 
