@@ -145,6 +145,7 @@ def test_a_consumer_consumes_and_owns_nothing(db: psycopg.Connection[Any], datab
         session.execute("select retry_v1(%s, 'h', array[%s]::bigint[], 2, 'no', interval '0')", [sid, found[0][0]])
         session.execute("select bury_v1(%s, 'h', array[%s]::bigint[], 3, 'no')", [sid, found[0][0]])
         session.execute("select heartbeat_v1('me')")
+        assert session.execute("select created from maintain(now() + interval '1 hour')").fetchall() > [(0,)]
         assert session.execute("select behind from group_status").fetchall() == [(0,)]
         for statement in ("update config set value = '1 minute'", "drop table events", "delete from events"):
             assert refused(session, statement), statement

@@ -5,8 +5,12 @@
 --   select grant_usage('consumer', to_role => 'mailer');
 --   select grant_usage('observer', to_role => 'dashboard');
 
--- `publisher` publishes now and later. `consumer` does everything but maintenance, which needs the owner: subscribe,
--- dispatch, read, retry. `observer` only looks.
+-- Whichever client is on duty maintains, and that makes and drops tables: so it is done as their owner.
+alter function maintain_v1(timestamptz) security definer;
+revoke execute on function maintain_v1(timestamptz) from public;
+
+-- `publisher` publishes now and later. `consumer` subscribes, dispatches, reads, retries and maintains. `observer` only
+-- looks.
 create function grant_usage(part text, to_role name) returns void language plpgsql set search_path from current as $$
 declare
   here name := current_schema();
@@ -35,6 +39,7 @@ begin
       ' subscription_topics, clients, client_subscriptions, subscription_activity, subscription_changes,'
       ' dispatcher_state, deliveries, batches, log_readers, scheduled, dead_letters to %I', to_role);
     execute format('grant usage on all sequences in schema %I to %I', here, to_role);
+    execute format('grant execute on function maintain_v1(timestamptz) to %I', to_role);
   end if;
 end $$;
 
