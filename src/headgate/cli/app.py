@@ -18,11 +18,13 @@ from headgate.cli.broker import broker
 from headgate.cli.check import check
 from headgate.cli.demo import demo
 from headgate.cli.dlq import dlq
+from headgate.cli.eventlog import eventlog
 from headgate.cli.explain import explain
 from headgate.cli.gateway import gateway
 from headgate.cli.init import init
 from headgate.cli.output import note, print_error
 from headgate.cli.pipeline import pipeline, reload
+from headgate.cli.relay import relay
 from headgate.cli.replica import replica
 from headgate.cli.reset import reset
 from headgate.cli.run import run
@@ -75,6 +77,8 @@ for name, group in {
     "state": state,
     "replica": replica,
     "broker": broker,
+    "eventlog": eventlog,
+    "relay": relay,
 }.items():
     app.add_typer(group, name=name)
 

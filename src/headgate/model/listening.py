@@ -9,12 +9,17 @@ from headgate.model.errors import OccupiedError
 __all__ = ["listen"]
 
 
-def listen(host: str, port: int, *, backlog: int, where: str) -> socket.socket:
-    """Listen on an address; `where` is the key of the configuration that names the port. `::` takes IPv4, too."""
+def listen(host: str, port: int, *, backlog: int, where: str, is_shared: bool = False) -> socket.socket:
+    """Listen on an address; `where` is the key of the configuration that names the port. `::` takes IPv4, too.
+
+    With `is_shared` several processes may listen there, and each gets some of the connections.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio would not send small answers at once: each would wait for the client's kernel, 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")

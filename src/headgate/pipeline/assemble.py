@@ -12,6 +12,7 @@ from headgate.config.destinations import (
     ConsoleDestinationSection,
     DestinationSection,
     DiscardDestinationSection,
+    EventLogDestinationSection,
     IggyDestinationSection,
     KafkaDestinationSection,
     LogDestinationSection,
@@ -42,6 +43,7 @@ from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.pipeline.destinations import (
     broker_destination,
+    event_log_destination,
     iggy_destination,
     kafka_destination,
     log_destination,
@@ -210,20 +212,21 @@ def _destination(
 ) -> Destination:
     match section:
         case NatsDestinationSection():
-            own = exclusive if section.exclusive is None else section.exclusive
-            return NatsDestination(
-                name, nats_options(section, config.nats, nats_url), own, zstd=section.compression == "zstd"
-            )
-        case MemoryDestinationSection():
-            return MemoryDestination(name, section.max_rows)
-        case ConsoleDestinationSection():
-            return ConsoleDestination(name, section.max_rows_per_batch)
-        case DiscardDestinationSection():
-            return DiscardDestination(name)
+            return _nats_destination(name, section, nats_options(section, config.nats, nats_url), is_alone=exclusive)
+        case MemoryDestinationSection() | ConsoleDestinationSection() | DiscardDestinationSection():
+            return _plain_destination(name, section)
         case KafkaDestinationSection():
             return kafka_destination(name, section, is_alone=exclusive)
         case BrokerDestinationSection():
             return broker_destination(name, section, url=postgres_url or "", is_alone=exclusive)
+        case EventLogDestinationSection():
+            return event_log_destination(
+                name,
+                section,
+                data_dir=config.project.data_dir,
+                master=config.spark.master,
+                is_alone=exclusive,
+            )
         case LogDestinationSection():
             return log_destination(name, section, url=postgres_url or "", is_alone=exclusive)
         case TableDestinationSection():
@@ -237,6 +240,25 @@ def _destination(
             return plugin_destination(section.plugin, section.options, _plugin_context(name, config, directory))
         case _:
             assert_never(section)
+
+
+def _plain_destination(
+    name: str, section: MemoryDestinationSection | ConsoleDestinationSection | DiscardDestinationSection
+) -> Destination:
+    match section:
+        case MemoryDestinationSection():
+            return MemoryDestination(name, section.max_rows)
+        case ConsoleDestinationSection():
+            return ConsoleDestination(name, section.max_rows_per_batch)
+        case DiscardDestinationSection():
+            return DiscardDestination(name)
+
+
+def _nats_destination(
+    name: str, section: NatsDestinationSection, options: NatsOptions, *, is_alone: bool
+) -> NatsDestination:
+    exclusive = is_alone if section.exclusive is None else section.exclusive
+    return NatsDestination(name, options, exclusive, zstd=section.compression == "zstd")
 
 
 def nats_options(section: NatsDestinationSection, server: NatsSection, nats_url: str | None) -> NatsOptions:

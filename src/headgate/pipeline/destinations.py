@@ -1,4 +1,4 @@
-"""From the configuration to the destinations `broker`, `kafka`, `log`, `table` and `iggy`."""
+"""From the configuration to the destinations `broker`, `eventlog`, `kafka`, `log`, `table` and `iggy`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,30 @@ from pydantic import SecretStr
 
 from headgate.config.destinations import (
     BrokerDestinationSection,
+    EventLogDestinationSection,
     IggyDestinationSection,
     KafkaDestinationSection,
     LogDestinationSection,
     TableDestinationSection,
 )
 from headgate.destinations.broker import BrokerDestination
+from headgate.destinations.eventlog import EventLogDestination
 from headgate.destinations.iggy import IggyDestination, IggyOptions
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions
 from headgate.destinations.log import LogDestination
 from headgate.destinations.table import TableDestination
+from headgate.eventlog import LogOptions
 from headgate.model import ConfigError
 
-__all__ = ["broker_destination", "iggy_destination", "kafka_destination", "log_destination", "table_destination"]
+__all__ = [
+    "broker_destination",
+    "event_log_destination",
+    "event_log_path",
+    "iggy_destination",
+    "kafka_destination",
+    "log_destination",
+    "table_destination",
+]
 
 
 def kafka_destination(name: str, section: KafkaDestinationSection, *, is_alone: bool) -> KafkaDestination:
@@ -57,6 +68,24 @@ def broker_destination(name: str, section: BrokerDestinationSection, *, url: str
     own = _revealed(section.url) or url
     exclusive = _exclusive(name, section.exclusive, is_alone)
     return BrokerDestination(name, own, section.broker_schema, section.topic, section.payload, exclusive)
+
+
+def event_log_destination(
+    name: str, section: EventLogDestinationSection, *, data_dir: Path, master: str, is_alone: bool
+) -> EventLogDestination:
+    if not master.startswith("local"):
+        raise ConfigError(
+            "an event log is written by tasks on the machine that has its files",
+            where=f"destinations.{name}",
+            remedy='set spark.master to "local[N]", or choose another destination, such as kafka or nats',
+        )
+    options = LogOptions(section.segment_events, section.segment_bytes, section.max_age, section.max_bytes)
+    path = event_log_path(name, section, data_dir)
+    return EventLogDestination(name, str(path), section.topic, options, _exclusive(name, section.exclusive, is_alone))
+
+
+def event_log_path(name: str, section: EventLogDestinationSection, data_dir: Path) -> Path:
+    return data_dir / (section.path or Path("eventlogs") / name)
 
 
 def _exclusive(name: str, wanted: bool | None, is_alone: bool) -> bool:

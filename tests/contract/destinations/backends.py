@@ -19,6 +19,7 @@ from headgate.destinations.base import OWN_LANE, Destination, Lane, LocalDestina
 from headgate.destinations.broker import BrokerDestination
 from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
+from headgate.destinations.eventlog import EventLogDestination
 from headgate.destinations.iggy import IggyDestination, IggyOptions
 from headgate.destinations.iggy.client import shared_client
 from headgate.destinations.iggy.options import sdk
@@ -28,6 +29,8 @@ from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
 from headgate.destinations.table import TableDestination, open_table
 from headgate.destinations.webhook import WebhookDestination, WebhookOptions
+from headgate.eventlog import LogReader
+from headgate.eventlog.topics import decode_event
 from headgate.model import DataError
 from tests.contract.destinations.arrivals import Arrival
 from tests.contract.destinations.cluster import MockCluster, read_topic
@@ -282,6 +285,20 @@ class BrokerBackend(Backend):
         return BrokerDestination("d", f"postgres://user:{SECRET}@host/database")
 
 
+class EventLogBackend(Backend):
+    def __init__(self, kind: str, path: Path) -> None:
+        super().__init__(kind)
+        self._path = path / "events"
+        self.destination = EventLogDestination("d", str(self._path), exclusive=kind == "eventlog exclusive")
+        self.destination.ensure()
+
+    def arrived(self, stream: str | None, topic: str) -> list[Arrival]:
+        name = f"{stream}.{topic}" if stream else topic
+        with LogReader(self._path) as reader:
+            events = [decode_event(record.payload) for records in reader.read(0) for record in records]
+        return [Arrival(event.message_id, event.payload) for event in events if event.topic == name]
+
+
 @contextmanager
 def open_backend(
     kind: str, path: Path, cluster: MockCluster | None, nats_url: str | None, postgres_url: str | None
@@ -308,6 +325,8 @@ def open_backend(
             case "broker" | "broker exclusive":
                 assert postgres_url is not None
                 yield BrokerBackend(kind, postgres_url)
+            case "eventlog" | "eventlog exclusive":
+                yield EventLogBackend(kind, path)
             case "webhook":
                 yield WebhookBackend(opened.enter_context(Receiver()))
             case _:

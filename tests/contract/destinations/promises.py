@@ -32,6 +32,8 @@ PROMISES = {
     "log exclusive": Promises("ids and payloads", "dropped", partitions=True),
     "broker": Promises("ids and payloads", "again"),
     "broker exclusive": Promises("ids and payloads", "dropped"),
+    "eventlog": Promises("ids and payloads", "again"),
+    "eventlog exclusive": Promises("ids and payloads", "dropped"),
     "table": Promises("ids and payloads", "dropped", whole_batches=True),
     "webhook": Promises("ids and payloads", "again"),
     "iggy": Promises("ids and payloads", "again", partitions=True),

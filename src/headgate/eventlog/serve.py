@@ -1,0 +1,147 @@
+"""Serves events with topics out of a directory, in one process or in several that share a port.
+
+Each process follows the directory by itself, so there may be any number of them, beside any writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import uvloop
+
+from headgate.eventlog.fanout import FanOut, FanOutOptions
+from headgate.eventlog.reader import LogReader
+from headgate.eventlog.topics import TopicDoor
+from headgate.model import HeadgateError, InternalError
+from headgate.model.child import ready as tell_ready
+from headgate.model.child import run_child, until_closed
+from headgate.model.listening import listen
+
+__all__ = ["ServeOptions", "serve"]
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_STOP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Where the log is, and where to listen."""
+
+    path: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = field(default=None, repr=False)
+    processes: int = 1
+    connections: int = 1000  # of each process
+
+    def url(self, port: int) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}"
+
+
+def serve(
+    options: ServeOptions,
+    *,
+    ready: Callable[[str], None],
+    until: Callable[[asyncio.Event], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until `until` sets the event. `ready` is told the address."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(options, ready, until))
+
+
+async def _serve(
+    options: ServeOptions, ready: Callable[[str], None], until: Callable[[asyncio.Event], None] | None
+) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until:
+        until(stop)
+    listener = listen(options.host, options.port, backlog=_BACKLOG, where="port", is_shared=options.processes > 1)
+    limits = FanOutOptions(connections=options.connections, token=options.token)
+    door = TopicDoor()
+    with LogReader(Path(options.path)) as reader:
+        house = FanOut(reader, {"/subscribe": door}, {"/events": door}, limits)
+        port = listener.getsockname()[1]
+        await house.start(listener)
+        try:
+            with _siblings(replace(options, port=port), options.processes - 1, until is None):
+                ready(options.url(port))
+                await stop.wait()
+        finally:
+            await house.close()
+
+
+@contextmanager
+def _siblings(options: ServeOptions, count: int, is_first: bool) -> Iterator[None]:
+    """The other processes, started by the first. They end when it does, however it ends."""
+    command = [sys.executable, "-m", "headgate.eventlog.serve"]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(count if is_first else 0)
+    ]
+    listeners = [threading.Thread(target=_pass_on, args=[child], daemon=True) for child in children]
+    try:
+        for child, listener in zip(children, listeners, strict=True):
+            _begin(child, options)
+            listener.start()
+        yield
+    finally:
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.close()
+        for child, listener in zip(children, listeners, strict=True):
+            try:
+                child.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            if listener.is_alive():
+                listener.join()
+            assert child.stdout is not None
+            child.stdout.close()
+
+
+def _begin(child: subprocess.Popen[bytes], options: ServeOptions) -> None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps(asdict(options)).encode() + b"\n")
+    child.stdin.flush()
+    for line in child.stdout:
+        told = json.loads(line)
+        if "ready" in told:
+            return
+        if "error" in told:
+            error = HeadgateError.from_text(f"headgate-error: {json.dumps(told['error'])}")
+            raise error or InternalError("a process of the event log's server did not start")
+    raise InternalError("a process of the event log's server ended at once")
+
+
+def _pass_on(child: subprocess.Popen[bytes]) -> None:
+    """What a child logs is logged here, and what it says besides is read, or it would wait for ever to say it."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        told = json.loads(line)
+        if log := told.get("log"):
+            logging.getLogger(log["name"]).log(log["level"], "%s", log["text"], extra=log["extra"])
+    _log.info("a process of the event log's server ended", extra={"process": child.pid})
+
+
+def _work(line: bytes) -> None:
+    serve(ServeOptions(**json.loads(line)), ready=lambda url: tell_ready(dict, url=url), until=until_closed)
+
+
+if __name__ == "__main__":
+    run_child(_work)
