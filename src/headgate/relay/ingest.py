@@ -1,0 +1,64 @@
+"""The relay's intake side, put together: from hosts to events that wait for their place.
+
+async with open_store(path) as store, open_ingest(options, store, sequenced) as ingest:
+    await ingest.hosts.request_crawl("pds.example")
+    await ingest.intake.failed          # ends with an error when the relay cannot go on
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from headgate.relay.hosts import Hosts
+from headgate.relay.intake import Intake, Sequenced
+from headgate.relay.ledger import Ledger
+from headgate.relay.net import Fetcher
+from headgate.relay.options import RelayOptions
+from headgate.relay.resolve import Resolver
+from headgate.relay.store import Store
+from headgate.relay.workers import open_judges
+
+__all__ = ["Ingest", "open_ingest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """The parts that others ask and command."""
+
+    store: Store
+    fetcher: Fetcher
+    resolver: Resolver
+    ledger: Ledger
+    intake: Intake
+    hosts: Hosts
+
+
+@asynccontextmanager
+async def open_ingest(options: RelayOptions, store: Store, sequenced: Sequenced) -> AsyncIterator[Ingest]:
+    """Follow all hosts of the store. At the end readers stop first, then what has its place becomes safe, and then
+    the cursors are saved.
+    """
+    ledger = Ledger()
+    async with (
+        Fetcher(allow_private=options.allow_private) as fetcher,
+        open_judges(options.workers, options.policy) as judges,
+    ):
+        resolver = Resolver(
+            fetcher,
+            plc_url=options.plc_url,
+            size=options.cached_documents,
+            lookups=options.lookups,
+            refresh_s=options.refresh_s,
+        )
+        hosts = None
+        try:
+            async with Intake(options, store, resolver, ledger, judges, sequenced) as intake:
+                hosts = Hosts(options, store, intake, fetcher)
+                async with hosts:
+                    yield Ingest(store, fetcher, resolver, ledger, intake, hosts)
+        finally:
+            if hosts is not None:
+                hosts.save_cursors()
+            await resolver.close()

@@ -1,0 +1,55 @@
+"""How much the relay takes, waits and keeps. Every bound has a name here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headgate.relay.verdict import STRICT, Policy
+from headgate.wire.atproto.did import PLC_DIRECTORY
+
+__all__ = ["HoldLimits", "RelayOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLimits:
+    """How much may be on its way at once, as it came in; it takes about three times that in memory. A reader that
+    would take more waits.
+    """
+
+    host_events: int = 2_000
+    host_bytes: int = 16 << 20
+    events: int = 100_000
+    bytes: int = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """The relay's settings. The numbers of hosts and rates are those that operators of the network are used to."""
+
+    policy: Policy = STRICT
+    workers: int = 0  # processes that validate; 0: this one does
+    hold: HoldLimits = field(default_factory=HoldLimits)
+    hold_s: float = 120.0  # how long an event waits for a directory that does not answer
+    resync: bool = True  # a commit after a gap goes out as #sync, so that consumers learn of the gap
+
+    plc_url: str = PLC_DIRECTORY
+    allow_private: bool = False  # hosts and directories on private addresses, without TLS: for simulations
+    lookups: int = 64  # DID documents asked for at once
+    cached_documents: int = 250_000
+    refresh_s: float = 2.0  # the shortest time between two lookups of one DID
+
+    account_limit: int = 100
+    trusted_account_limit: int = 10_000_000
+    trusted_domains: tuple[str, ...] = ()  # new hosts in these are trusted
+    new_hosts_per_day: int = 50
+    rates: bool = True  # False: hosts may send as fast as they can
+    total_per_s: float = 10_000.0  # all hosts together
+
+    backlog: bool = False  # a new host is followed from its oldest event, not from now on
+    backoff_s: tuple[float, float] = (1.0, 300.0)  # the first pause after a failure, and the longest
+    failures_until_offline: int = 15
+    dormant_retry_s: float = 3_600.0  # how often hosts that are offline are tried again
+    stale_cursor_s: float = 3 * 86_400.0  # a host not seen for longer is followed from now on, not from its cursor
+    idle_timeout_s: float = 30.0  # silence after which a host is pinged
+    save_cursors_s: float = 4.0
+    connects_at_once: int = 50

@@ -1,0 +1,108 @@
+"""How far each host has been read, and how far all of it has been dealt with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from headgate.relay.options import HoldLimits
+from headgate.relay.resolve import Resolved
+from headgate.relay.verdict import RepoState
+from headgate.wire.atproto import Frame
+
+__all__ = ["Item", "Room", "Track"]
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A frame on its way. `arrived` is by the resolver's clock, so that a document can be told to be newer."""
+
+    host: str
+    frame: Frame
+    message: bytes
+    arrived: float
+    round: int
+    found: Resolved | None = None
+    state: RepoState | None = None  # what it was last judged by
+
+
+@dataclass(slots=True)
+class Track:
+    """One host's numbers.
+
+    `last` was read; up to `cursor` all is dealt with: sent on for good, dropped or ignored. When a host begins to count
+    anew, so does the track, and what is still on its way from the round before no longer matters to the cursor.
+    """
+
+    last: int = 0
+    round: int = 0
+    pending: dict[Item, None] = field(default_factory=dict)
+    events: int = 0
+    bytes: int = 0
+
+    @property
+    def cursor(self) -> int:
+        first = next(iter(self.pending), None)
+        return self.last if first is None else first.frame.seq - 1
+
+    def restart(self, last: int) -> None:
+        self.last = last
+        self.round += 1
+        self.pending = {}
+
+    def done(self, item: Item) -> None:
+        if item.round == self.round:
+            self.pending.pop(item, None)
+
+
+class Room:
+    """Bounds what is on its way, by count and bytes, per host and in all. Whoever would exceed it waits.
+
+    When all together is too much, a host with nothing on its way still gets one event in: hosts that fill the relay
+    with what nobody can resolve slow the others down, but do not stop them. A host has one reader, so one that waits.
+    """
+
+    def __init__(self, limits: HoldLimits) -> None:
+        self._limits = limits
+        self.events = 0
+        self.bytes = 0
+        self._waiting: dict[int, tuple[Track, int, asyncio.Future[None]]] = {}
+
+    def fits(self, track: Track, size: int) -> bool:
+        if track.events == 0:
+            return True
+        limits = self._limits
+        own = track.events < limits.host_events and track.bytes + size <= limits.host_bytes
+        return own and self.events < limits.events and self.bytes + size <= limits.bytes
+
+    async def enter(self, track: Track, size: int) -> None:
+        while not self.fits(track, size):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[id(track)] = (track, size, waiting)
+            try:
+                await waiting
+            finally:
+                self._waiting.pop(id(track), None)
+        self._add(track, 1, size)
+
+    def leave(self, track: Track, size: int) -> None:
+        """Make room. It is for the same host first, which has no other to wait for; then for whoever waits longest."""
+        self._add(track, -1, -size)
+        own = self._waiting.get(id(track))
+        if own is not None and self._wake(*own):
+            return
+        for other in self._waiting.values():
+            if self._wake(*other):
+                return
+
+    def _wake(self, track: Track, size: int, waiting: asyncio.Future[None]) -> bool:
+        if waiting.done() or not self.fits(track, size):
+            return False
+        waiting.set_result(None)
+        return True
+
+    def _add(self, track: Track, events: int, size: int) -> None:
+        track.events += events
+        track.bytes += size
+        self.events += events
+        self.bytes += size

@@ -1,0 +1,73 @@
+"""`headgate relay` as its users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli import relay as relay_cli
+from headgate.cli.app import app
+from headgate.model import OccupiedError
+from headgate.relay.rehearsal import Progress, Rehearsal
+from tests.integration.relay.relay_follow import run
+from tests.integration.relay.relay_serving import serving
+
+
+def headgate(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headgate", "relay", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_simulation_ends_well_and_says_so() -> None:
+    process = headgate("simulate", "--seconds", "1", "--lies", "0.2", "--rate", "100", "--workers", "1", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    result = json.loads(out)
+    assert result["ok"]
+    assert result["honest"] == result["received"] == result["accepted"] > 100
+    assert sum(result["dropped"].values()) == result["lies"] > 5
+
+
+def test_a_simulation_that_does_not_add_up_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lossy(wanted: Rehearsal, as_json: bool) -> Progress:
+        return Progress("http://x", 1, honest=5, accepted=4, received=4, missing=1)
+
+    monkeypatch.setattr(relay_cli, "_rehearsed", lossy)
+    result = CliRunner().invoke(app, ["relay", "simulate", "--json"])
+    assert result.exit_code != 0
+    assert "1 honest events are missing" in str(result.exception)
+
+
+def test_a_relay_runs_until_it_is_interrupted(tmp_path: Path) -> None:
+    process = headgate("run", "--data-dir", str(tmp_path), "--port", "0", "--token", "quite-secret")
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        health = httpx.get(f"{url}/xrpc/_health", trust_env=False)
+        assert health.json()["seq"] == 0
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, err
+    assert "stopped; the events stay" in err
+    assert "quite-secret" not in err
+
+
+def test_two_relays_do_not_share_a_directory(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path):
+            with pytest.raises(OccupiedError, match="another process writes this event log"):
+                async with serving(tmp_path):
+                    pass
+
+    run(test())

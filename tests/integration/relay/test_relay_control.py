@@ -1,0 +1,103 @@
+"""A relay beside the pipelines: configured in the file, in a process of its own, shown on the dashboard."""
+
+from __future__ import annotations
+
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.config import Config
+from headgate.control.dashboard.pages import _environment
+from headgate.control.dashboard.panels import PANELS
+from headgate.control.relay import RelayProcess
+from headgate.relay.configured import settings_from
+from headgate.relay.verdict import LENIENT
+
+TEXT = """
+[relay]
+enabled = true
+port = 0
+token = "for-operators"
+policy = "lenient"
+retention = "1h"
+allow_private = true
+plc_url = "http://127.0.0.1:9"
+trusted_domains = ["host.example"]
+"""
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[RelayProcess]:
+    config = Config.model_validate(tomllib.loads(TEXT))
+    process = RelayProcess(settings_from(config.relay, directory))
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+class Shown:
+    """The part of the service that the panel looks at."""
+
+    def __init__(self, relay: dict[str, Any] | None) -> None:
+        self._relay = relay
+
+    def status(self) -> dict[str, Any]:
+        return {"relay": self._relay}
+
+
+def page(relay: dict[str, Any] | None) -> str:
+    (panel,) = [each for each in PANELS if each.name == "relay"]
+    found = panel.find(Shown(relay))  # type: ignore[arg-type]
+    return _environment().get_template("relay.html").render(panel=panel, **found)
+
+
+def test_the_table_says_how_the_relay_is(tmp_path: Path) -> None:
+    settings = settings_from(Config.model_validate(tomllib.loads(TEXT)).relay, tmp_path)
+    assert settings.options.policy is LENIENT
+    assert settings.log.max_age_s == 3600
+    assert settings.options.trusted_domains == ("host.example",)
+    assert settings.data_dir == tmp_path
+    assert "for-operators" not in repr(settings)
+
+
+def test_it_runs_in_a_process_of_its_own_and_is_shown(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        status = process.status()
+        assert status["status"] == "running"
+        assert httpx.get(f"{status['url']}/xrpc/_health", trust_env=False).status_code == 200
+        headers = {"Authorization": "Bearer for-operators"}
+        assert httpx.get(f"{status['url']}/admin/counters", headers=headers, trust_env=False).status_code == 200
+        tick = threading.Event()
+        while "received" not in process.metrics():  # told every second
+            tick.wait(0.05)
+        shown = page(process.status())
+        assert status["url"] in shown
+        assert "0.00 %" in shown
+    assert process.status()["status"] == "stopped"
+
+
+@pytest.mark.parametrize("relay", [None, "starting", "full"])
+def test_the_panel_shows_what_there_is(relay: str | None) -> None:
+    status = None if relay is None else {"status": "running", "url": "http://x", "connections": 0, "counters": {}}
+    if relay == "full":
+        assert status is not None
+        status["counters"] = {
+            "received": 5,
+            "accepted": 3,
+            "held": 0,
+            "seq": 3,
+            "unverified_fraction": 0.0,
+            "hosts": {"active": 2},
+            "dropped": {"<b>inversion": 2},
+        }
+    shown = page(status)
+    assert ("The relay is off" in shown) == (relay is None)
+    assert ("&lt;b&gt;inversion" in shown) == (relay == "full")
