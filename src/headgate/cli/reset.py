@@ -37,8 +37,8 @@ def reset(
         raise typer.Exit(1)
     (directory / "state.json").unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoint", ignore_errors=True)
-    if loaded.sources[loaded.pipelines[pipeline].source].type == "postgres-cdc":
-        shutil.rmtree(directory / "spool", ignore_errors=True)  # the slot has it all
+    if loaded.sources[loaded.pipelines[pipeline].source].type in ("postgres-cdc", "atproto"):
+        shutil.rmtree(directory / "spool", ignore_errors=True)  # the slot, or the relay, has it all
     note(f"reset {pipeline}")
     if loaded.spark.checkpoint_dir:
         note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")

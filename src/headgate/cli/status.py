@@ -40,7 +40,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def _servers(answer: dict[str, Any]) -> dict[str, Any]:
     """What runs beside the pipelines."""
-    return {name: answer[name] for name in ("gateway", "broker") if answer.get(name)}
+    return {name: answer[name] for name in ("gateway", "broker", "relay") if answer.get(name)}
 
 
 def _show(url: str, answer: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from headgate.config.base import Duration, Name, SecretText, Section, Size
 from headgate.config.broker import BrokerSection
 from headgate.config.destinations import DestinationSection
 from headgate.config.gateway import GatewaySection
+from headgate.config.relay import RelaySection
 from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
 from headgate.config.transforms import TransformSection
@@ -211,6 +212,7 @@ class Config(Section):
     control: ControlSection = Field(default_factory=ControlSection)
     gateway: GatewaySection = Field(default_factory=GatewaySection)
     broker: BrokerSection = Field(default_factory=BrokerSection)
+    relay: RelaySection = Field(default_factory=RelaySection)
     logging: LoggingSection = Field(default_factory=LoggingSection)
     sources: dict[Name, SourceSection] = Field(default_factory=dict)
     destinations: dict[Name, DestinationSection] = Field(default_factory=dict)

@@ -19,6 +19,7 @@ from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
+from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
@@ -30,6 +31,7 @@ from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
+from headgate.relay.configured import settings_from
 from headgate.sources.postgres_snapshot.plan import table_name
 
 __all__ = ["Service", "open_stack"]
@@ -88,6 +90,7 @@ class Service:
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
         self._broker: ServerProcess | None = None
+        self._relay: RelayProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
@@ -104,7 +107,8 @@ class Service:
     def _start(self) -> None:
         config = self._config
         has_pipelines = any(pipeline.enabled for pipeline in config.pipelines.values())
-        if not has_pipelines and not config.gateway.enabled and not config.broker.enabled:
+        has_server = config.gateway.enabled or config.broker.enabled or config.relay.enabled
+        if not has_pipelines and not has_server:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
         control = config.control
         token = control.token.get_secret_value() if control.token else None
@@ -114,6 +118,7 @@ class Service:
         self._prepare(self.endpoints)
         self._start_gateway(self.endpoints)
         self._start_broker(self.endpoints)
+        self._start_relay()
         if has_pipelines:
             self._start_pipelines(self.endpoints)
         self._server.start()
@@ -138,6 +143,13 @@ class Service:
         options = self._config.broker.options(url)
         self._broker = ServerProcess("broker", "headgate.broker.doors", options, stop_s=_BROKER_STOP_S)
         self._broker.start()
+
+    def _start_relay(self) -> None:
+        if not self._config.relay.enabled:
+            return
+        self._progress("starting the relay")
+        self._relay = RelayProcess(settings_from(self._config.relay, self._config.project.data_dir / "relay"))
+        self._relay.start()
 
     def _start_pipelines(self, endpoints: Endpoints) -> None:
         config = self._config
@@ -191,6 +203,7 @@ class Service:
             "pipelines": [report.as_dict() for report in self.reports()],
             "gateway": self._gateway.status() if self._gateway else None,
             "broker": self._broker.status() if self._broker else None,
+            "relay": self._relay.status() if self._relay else None,
         }
 
     def gateway_metrics(self) -> dict[str, Any] | None:
@@ -288,7 +301,7 @@ class Service:
         return True
 
     def _has_ended(self) -> bool:
-        """Whether no pipeline runs any more. A gateway or a broker alone runs until a stop is asked for."""
+        """Whether no pipeline runs any more. A server alone runs until a stop is asked for."""
         if not self.supervisors and not self._until_caught_up:
             return False
         return all(report.status.ended for report in self.reports())
@@ -322,7 +335,7 @@ class Service:
             supervisor.stop()
         for supervisor in self.supervisors:
             supervisor.join(_STOP_TIMEOUT_S)
-        for server in (self._gateway, self._broker):
+        for server in (self._relay, self._gateway, self._broker):
             if server is not None:
                 server.stop()
         self._run_file.remove()

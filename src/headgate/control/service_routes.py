@@ -55,7 +55,7 @@ class _Handlers:
         service = self._service()
         states = {report.pipeline: report.status.value for report in service.reports()}
         status = service.status()
-        states |= {name: status[name]["status"] for name in ("gateway", "broker") if status.get(name)}
+        states |= {name: status[name]["status"] for name in ("gateway", "broker", "relay") if status.get(name)}
         good = bool(states) and all(state == "running" for state in states.values())
         return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
 

@@ -75,9 +75,15 @@ def _broker(service: Shown) -> dict[str, Any]:
     }
 
 
+def _relay(service: Shown) -> dict[str, Any]:
+    relay = service.status().get("relay")
+    return {"relay": relay, "counters": relay["counters"] if relay else {}}
+
+
 PANELS = (
     Panel("strip", "", _strip),
     Panel("pipelines", "Pipelines", _pipelines),
     Panel("gateway", "Gateway", _gateway),
     Panel("broker", "Broker", _broker),
+    Panel("relay", "Relay", _relay),
 )

@@ -18,7 +18,7 @@ from headgate.wire.atproto.cid import CBOR_PREFIX, RAW_PREFIX, cid_text
 from headgate.wire.atproto.errors import AtprotoError, Reason
 from headgate.wire.atproto.events import Account, Commit, Identity, Op
 
-__all__ = ["account_json", "commit_json", "identity_json", "json_value"]
+__all__ = ["account_json", "commit_json", "identity_json", "json_value", "record_json"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -43,6 +43,14 @@ def _op_json(commit: Commit, op: Op, blocks: Mapping[bytes, bytes], time_us: int
                 change["record"] = json_value(cbor.decode_map(block))
         change["cid"] = cid_text(op.cid)
     return _encode({"did": commit.did, "time_us": time_us, "kind": "commit", "commit": change})
+
+
+def record_json(block: bytes | None) -> str | None:
+    """A record alone; None if it is not there or cannot be read."""
+    with suppress(AtprotoError):
+        if block is not None:
+            return _encode(json_value(cbor.decode_map(block))).decode()
+    return None
 
 
 def identity_json(event: Identity, time_us: int) -> bytes:

@@ -1,0 +1,216 @@
+"""`headgate relay`: a relay of the AT Protocol, and a network on this machine to try it with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from pydantic import ValidationError
+from rich.live import Live
+from rich.table import Table
+
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, note_console, print_json
+from headgate.config import DEFAULT_FILE, Config, load
+from headgate.config.relay import RelaySection
+from headgate.control.logs import configure_logs
+from headgate.eventlog.fanout import FanOutOptions
+from headgate.model import DeliveryError, UsageError
+from headgate.relay.configured import settings_from
+from headgate.relay.rehearsal import Progress, Rehearsal, rehearse
+from headgate.relay.service import Relay, RelaySettings, serve_relay
+from headgate.relay.streams import open_streams
+
+__all__ = ["relay"]
+
+relay = typer.Typer(help="A relay of the AT Protocol: run it, or simulate a network for it.", no_args_is_help=True)
+
+
+@relay.command()
+def run(
+    config: ConfigOption = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="Log, store and index.", show_default=".headgate/relay")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="0 picks a free one.", show_default="2470")
+    ] = None,
+    crawl: Annotated[list[str] | None, typer.Option("--crawl", help="A host to follow; repeatable.")] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap", metavar="URL", help="Follow the hosts that this relay lists, too.")
+    ] = None,
+    plc_url: Annotated[
+        str | None, typer.Option("--plc-url", help="The directory of did:plc.", show_default="https://plc.directory")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="strict, or lenient: hosts of before Sync 1.1, too.", show_default="strict"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=0, help="Processes that validate.", show_default="0")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", envvar="HEADGATE_RELAY_STORE", help="postgresql://...; else SQLite.")
+    ] = None,
+    retention: Annotated[
+        str | None, typer.Option("--retention", help="How long events are kept.", show_default="72h")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="HEADGATE_RELAY_TOKEN", help="What operators' requests must carry."),
+    ] = None,
+    backlog: Annotated[
+        bool | None, typer.Option("--backlog", help="Follow new hosts from their oldest event on.")
+    ] = None,
+    allow_private: Annotated[
+        bool | None, typer.Option("--allow-private", help="Hosts on private addresses, without TLS: for trying.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Follow hosts, check every event, and serve what is sound as one stream, until Ctrl-C.
+
+    The table `relay` of the configuration has the rest.
+
+    \b
+    Try it:
+      headgate relay run --bootstrap https://relay.example
+      curl http://127.0.0.1:2470/xrpc/com.atproto.sync.listHosts
+      websocat 'ws://127.0.0.1:2470/subscribe?wantedCollections=app.bsky.feed.post'
+    """
+    loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
+    section = _overridden(
+        loaded.relay,
+        data_dir=data_dir,
+        host=host,
+        port=port,
+        crawl=crawl,
+        bootstrap=bootstrap,
+        plc_url=plc_url,
+        policy=policy,
+        workers=workers,
+        store=store,
+        retention=retention,
+        token=token,
+        backlog=backlog,
+        allow_private=allow_private,
+    )
+    configure_logs(loaded.logging.level, loaded.logging.format)
+    uvloop.run(_serve(settings_from(section, loaded.project.data_dir / "relay"), as_json))
+    note("stopped; the events stay")
+
+
+def _overridden(section: RelaySection, **overrides: Any) -> RelaySection:
+    given = {name: value for name, value in overrides.items() if value is not None}
+    fields = {name: getattr(section, name) for name in section.model_fields_set if not name.endswith("_file")} | given
+    try:
+        return RelaySection(**fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        text = str(problem["msg"]).removeprefix("Value error, ")
+        place = ".".join(["relay", *map(str, problem["loc"])])
+        raise UsageError(text, where=place, remedy="see: headgate relay run --help, and docs/relay.md") from None
+
+
+async def _serve(settings: RelaySettings, as_json: bool) -> None:
+    has_token = settings.admin_token is not None
+    await serve_relay(settings, lambda running: _show(running, as_json, has_token=has_token), _stopped_by_signals())
+
+
+def _show(running: Relay, as_json: bool, *, has_token: bool) -> None:
+    if as_json:
+        print_json({"url": running.url, "seq": running.parts.reader.head_seq, "recovered": running.recovered})
+        return
+    data_console.print(running.url, markup=False, soft_wrap=True)
+    address = running.url.replace("http", "ws", 1)
+    note(f"events:    {address}/xrpc/com.atproto.sync.subscribeRepos")
+    note(f"jetstream: {address}/subscribe")
+    if not has_token:
+        note("there is no admin token: nobody can block hosts or take accounts down")
+    note("Ctrl-C stops it")
+
+
+@relay.command()
+def doors(
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="That of the relay.")] = Path(".headgate/relay"),
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 2471,
+    connections: Annotated[int, typer.Option("--connections", min=1, help="Consumers at a time.")] = 1000,
+) -> None:
+    """Serve the streams of a relay on this machine from one more process, until Ctrl-C."""
+    configure_logs("info", "logfmt")
+    uvloop.run(_open_doors(data_dir, host, port, FanOutOptions(any_origin=True, connections=connections)))
+
+
+async def _open_doors(data_dir: Path, host: str, port: int, options: FanOutOptions) -> None:
+    stop = _stopped_by_signals()
+    async with open_streams(data_dir, host, port, options) as url:
+        data_console.print(url, markup=False, soft_wrap=True)
+        await stop.wait()
+
+
+@relay.command()
+def simulate(
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long the network writes.")] = 10.0,
+    hosts: Annotated[int, typer.Option("--hosts", min=2, max=200, help="Hosts of the network.")] = 5,
+    accounts: Annotated[int, typer.Option("--accounts", min=1, max=10_000, help="Accounts on them.")] = 50,
+    rate: Annotated[int, typer.Option("--rate", min=1, max=10_000, help="Commits per second.")] = 200,
+    lies: Annotated[float, typer.Option("--lies", min=0, max=1, help="Share of commits lied about first.")] = 0.05,
+    consumers: Annotated[int, typer.Option("--consumers", min=1, max=500, help="How many listen.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", min=0, max=64, help="Processes that validate.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses accounts, writes and lies.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Start a network with liars on this machine and a relay that follows it, and compare what comes out.
+
+    Exits with 0 only if every honest event came out, once and unchanged, and every lie was dropped.
+    """
+    logging.getLogger("headgate").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="headgate-relay-") as directory:
+        wanted = Rehearsal(Path(directory), seconds, hosts, accounts, rate, lies, consumers, workers, seed)
+        result = uvloop.run(_rehearsed(wanted, as_json))
+    if as_json:
+        print_json(result.as_dict())
+    if not result.ok:
+        text = f"{result.missing} honest events are missing, {result.unexpected} came out that should not have"
+        raise DeliveryError(text, remedy=f"run it again with --seed {seed}, and look at the reasons")
+    if not as_json:
+        note(f"every one of {result.honest} honest events came out, and none of {result.lies} lies")
+
+
+async def _rehearsed(wanted: Rehearsal, as_json: bool) -> Progress:
+    stop = _stopped_by_signals()
+    if as_json or not note_console.is_terminal:
+        return await rehearse(wanted, lambda progress: None, stop)
+    with Live(console=note_console, auto_refresh=False) as live:
+        return await rehearse(wanted, lambda progress: live.update(_view(progress), refresh=True), stop)
+
+
+def _view(progress: Progress) -> Table:
+    table = Table(title=progress.url, title_justify="left", show_header=False, box=None, padding=(0, 2))
+    rows: dict[str, Any] = {
+        "seconds": f"{progress.seconds:.1f}",
+        "events/s": f"{progress.events_per_second:.0f}",
+        "told by honest hosts": progress.honest,
+        "accepted": progress.accepted,
+        "at the consumers": f"{progress.received} x {progress.consumers}",
+        "lies told": progress.lies,
+        **{f"dropped: {reason}": count for reason, count in sorted(progress.dropped.items())},
+    }
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    return table
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    """An event that Ctrl-C and SIGTERM set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop

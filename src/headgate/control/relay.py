@@ -1,0 +1,22 @@
+"""The relay beside the pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.control.child import ServerProcess
+from headgate.relay.service import RelaySettings
+
+__all__ = ["RelayProcess"]
+
+_STOP_S = 10.0
+
+
+class RelayProcess(ServerProcess):
+    """A relay, started and watched."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        super().__init__("relay", "headgate.relay", settings, stop_s=_STOP_S)
+
+    def status(self) -> dict[str, Any]:
+        return super().status() | {"counters": self.metrics()}

@@ -1,0 +1,36 @@
+"""A relay as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import uvloop
+
+from headgate.model.child import ready, run_child, until_closed
+from headgate.relay.metrics import counters
+from headgate.relay.service import Relay, RelaySettings, serve_relay
+
+
+def _ready(relay: Relay) -> None:
+    def metrics() -> dict[str, Any]:
+        listeners = relay.front.fanout.stats()
+        return {"connections": listeners["listeners"], **counters(relay.parts, listeners)}
+
+    ready(metrics, port=int(relay.url.rpartition(":")[2]), url=relay.url, recovered=relay.recovered)
+
+
+async def _serve(settings: RelaySettings) -> None:
+    stop = asyncio.Event()
+    until_closed(stop)
+    await serve_relay(settings, _ready, stop)
+
+
+def _work(line: bytes) -> None:
+    settings = msgspec.json.decode(line, type=RelaySettings, dec_hook=lambda kind, value: kind(value))
+    uvloop.run(_serve(settings))
+
+
+if __name__ == "__main__":
+    run_child(_work)

@@ -1,0 +1,196 @@
+"""The relay's doors: the event stream of the protocol, and Jetstream's JSON.
+
+/xrpc/com.atproto.sync.subscribeRepos?cursor=123
+/subscribe?wantedCollections=app.bsky.feed.*&wantedDids=did:plc:...&cursor=1700000000000000
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import zstandard
+
+from headgate.eventlog import LogReader, Record
+from headgate.eventlog.doors import Door, Entrance, Message, Refusal
+from headgate.wire.atproto import (
+    MAX_SEQ,
+    Account,
+    Commit,
+    Identity,
+    account_json,
+    commit_json,
+    error_frame,
+    identity_json,
+    info_frame,
+    is_did,
+    is_nsid,
+    read_car,
+    read_event,
+    read_frame,
+)
+from headgate.wire.atproto.logged import frame_of, time_of
+
+__all__ = [
+    "JETSTREAM",
+    "JETSTREAM_ZSTD",
+    "SUBSCRIBE_REPOS",
+    "JetstreamDoor",
+    "Subject",
+    "SubscribeReposDoor",
+    "Wanted",
+    "relay_doors",
+]
+
+SUBSCRIBE_REPOS = "/xrpc/com.atproto.sync.subscribeRepos"
+JETSTREAM = "/subscribe"
+JETSTREAM_ZSTD = "/subscribe.zst"
+
+_MOST_COLLECTIONS = 100
+_MOST_DIDS = 10_000
+_MOST_TIME_US = 2**63
+
+
+class SubscribeReposDoor:
+    """Frames as they are in the log."""
+
+    is_text = False
+
+    def enter(self, query: Mapping[str, Sequence[str]]) -> Entrance:
+        cursor = _number(query, "cursor", MAX_SEQ)
+        return Entrance(cursor if cursor is None else max(0, cursor))
+
+    def messages(self, record: Record) -> Sequence[Message]:
+        return (Message(None, frame_of(record.payload)),)
+
+    def wants(self, subject: Any, wanted: Any) -> bool:
+        return True
+
+    def info(self, name: str, message: str) -> bytes | None:
+        return info_frame(name, message)
+
+    def error(self, name: str, message: str) -> bytes | None:
+        return error_frame(name, message)
+
+
+class Subject(NamedTuple):
+    """What filters look at. Only an op has a collection."""
+
+    did: str
+    collection: str | None
+    time_us: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A filter. Events that are no ops pass whatever collections are wanted."""
+
+    collections: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    dids: frozenset[str] = frozenset()
+    max_bytes: int = 0
+    since_us: int = 0
+
+    def takes(self, subject: Subject) -> bool:
+        if subject.time_us < self.since_us or (self.dids and subject.did not in self.dids):
+            return False
+        if self.max_bytes and subject.size > self.max_bytes:
+            return False
+        collection = subject.collection
+        if collection is None or not (self.collections or self.prefixes):
+            return True
+        return collection in self.collections or collection.startswith(self.prefixes or "/")
+
+
+class JetstreamDoor:
+    """One JSON object per op, #identity and #account; a cursor is a time."""
+
+    def __init__(self, reader: LogReader, *, compressed: bool = False) -> None:
+        self._reader = reader
+        self.is_text = not compressed
+
+    def enter(self, query: Mapping[str, Sequence[str]]) -> Entrance:
+        names = _several(query, "wantedCollections", _MOST_COLLECTIONS)
+        prefixes = tuple(sorted(name[:-1] for name in names if name.endswith(".*")))
+        exact = frozenset(name for name in names if not name.endswith(".*"))
+        if not all(map(is_nsid, exact)) or not all(_is_prefix(prefix) for prefix in prefixes):
+            raise Refusal("InvalidRequest", "wantedCollections are NSIDs, or prefixes of them such as app.bsky.*")
+        dids = frozenset(_several(query, "wantedDids", _MOST_DIDS))
+        if not all(map(is_did, dids)):
+            raise Refusal("InvalidRequest", "wantedDids are DIDs")
+        size = max(0, _number(query, "maxMessageSizeBytes", 1 << 31) or 0)
+        since_us = _number(query, "cursor", _MOST_TIME_US)
+        seq = None if since_us is None else self._seq(since_us)
+        wanted = Wanted(exact, prefixes, dids, size, 0 if seq is None else max(0, since_us or 0))
+        return Entrance(seq, wanted=None if wanted == Wanted() else wanted)
+
+    def _seq(self, time_us: int) -> int | None:
+        """Where to begin to look for a time; a time to come is live."""
+        if time_us > time.time_ns() // 1000:
+            return None
+        seq = self._reader.seq_at(max(0, time_us) / 1e6)
+        return None if seq > self._reader.head_seq else max(seq, self._reader.oldest_seq)
+
+    def messages(self, record: Record) -> Sequence[Message]:
+        time_us = time_of(record.payload)
+        event = read_event(read_frame(frame_of(record.payload)))
+        if isinstance(event, Commit):
+            texts = commit_json(event, read_car(event.blocks).blocks, time_us)
+            collections: list[str | None] = [op.collection for op in event.ops]
+        elif isinstance(event, Identity | Account):
+            texts = [identity_json(event, time_us) if isinstance(event, Identity) else account_json(event, time_us)]
+            collections = [None]
+        else:
+            return ()
+        return [
+            Message(Subject(event.did, collection, time_us, len(text)), self._packed(text))
+            for text, collection in zip(texts, collections, strict=True)
+        ]
+
+    def _packed(self, text: bytes) -> bytes:
+        # A compressor is not for several threads, and making one costs a microsecond.
+        return text if self.is_text else zstandard.ZstdCompressor().compress(text)
+
+    def wants(self, subject: Any, wanted: Any) -> bool:
+        return bool(wanted.takes(subject))
+
+    def info(self, name: str, message: str) -> bytes | None:
+        return None
+
+    def error(self, name: str, message: str) -> bytes | None:
+        return self._packed(json.dumps({"error": name, "message": message}).encode())
+
+
+def relay_doors(reader: LogReader) -> dict[str, Door]:
+    """Every stream of a relay by its path."""
+    return {
+        SUBSCRIBE_REPOS: SubscribeReposDoor(),
+        JETSTREAM: JetstreamDoor(reader),
+        JETSTREAM_ZSTD: JetstreamDoor(reader, compressed=True),
+    }
+
+
+def _is_prefix(prefix: str) -> bool:
+    """`app.bsky.`: an NSID as soon as something follows."""
+    return is_nsid(f"{prefix}a.a")
+
+
+def _several(query: Mapping[str, Sequence[str]], name: str, most: int) -> list[str]:
+    given = [value for text in query.get(name, ()) for value in text.split(",") if value]
+    if len(given) > most:
+        raise Refusal("InvalidRequest", f"at most {most} {name}")
+    return given
+
+
+def _number(query: Mapping[str, Sequence[str]], name: str, most: int) -> int | None:
+    given = query.get(name)
+    if not given or given[-1] == "":
+        return None
+    text = given[-1].removeprefix("-")
+    if not text.isascii() or not text.isdigit() or len(text) > 20:
+        raise Refusal("InvalidRequest", f"{name} is no number")
+    return -int(text) if given[-1].startswith("-") else min(int(text), most)

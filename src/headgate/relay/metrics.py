@@ -1,0 +1,101 @@
+"""The relay's counters for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.relay.ledger import HostBook
+from headgate.relay.parts import Parts
+from headgate.wire.atproto import Reason
+
+__all__ = ["counters", "exposition", "unverified_fraction"]
+
+# An event that was let through with one of these was not shown to come from its account.
+_UNVERIFIED = (Reason.BAD_SIGNATURE, Reason.WRONG_HOST, Reason.BAD_DOCUMENT)
+
+
+def unverified_fraction(book: HostBook) -> float:
+    """How much of what was sent on nobody had vouched for. It is to be 0."""
+    unverified = sum(book.warnings[reason.value] for reason in _UNVERIFIED)
+    return unverified / book.accepted if book.accepted else 0.0
+
+
+def counters(parts: Parts, listeners: dict[str, int]) -> dict[str, Any]:
+    """What the relay counts, as one object."""
+    book = parts.ledger.total
+    return {
+        "received": book.received,
+        "accepted": book.accepted,
+        "ignored": book.ignored,
+        "pending": book.pending,
+        "held": book.held,
+        "resynced": book.resynced,
+        "dropped": dict(book.dropped),
+        "warnings": {str(name): count for name, count in book.warnings.items()},
+        "unverified_fraction": unverified_fraction(book),
+        "seq": parts.reader.head_seq,
+        "hosts": _by_status(parts),
+        "listeners": listeners,
+    }
+
+
+def exposition(parts: Parts, listeners: dict[str, int]) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Collector(parts, listeners))
+    return generate_latest(registry)
+
+
+class _Collector(Collector):
+    """The counters as they are at this moment."""
+
+    def __init__(self, parts: Parts, listeners: dict[str, int]) -> None:
+        self._parts = parts
+        self._listeners = listeners
+
+    def collect(self) -> Iterable[Metric]:
+        book = self._parts.ledger.total
+        yield _counter("events_received", "Frames that hosts sent.", book.received)
+        yield _counter("events_accepted", "Events that were sent on.", book.accepted)
+        yield _counter("events_ignored", "Frames that are no events.", book.ignored)
+        yield _counter("events_resynced", "Commits after a gap, sent on as #sync.", book.resynced)
+        yield _labelled("events_dropped", "Events that were not sent on, by reason.", book.dropped)
+        yield _labelled("events_warned", "Events sent on although they break a rule, by rule.", book.warnings)
+        yield _gauge("events_pending", "Events on their way.", book.pending)
+        yield _gauge("events_held", "Events that wait for a DID document.", book.held)
+        yield _gauge(
+            "unverified_fraction", "Share of events sent on that nobody vouched for.", unverified_fraction(book)
+        )
+        yield _gauge("seq", "The last number given.", self._parts.reader.head_seq)
+        hosts = GaugeMetricFamily("headgate_relay_hosts", "Hosts, by status.", labels=["status"])
+        for status, count in _by_status(self._parts).items():
+            hosts.add_metric([status], count)
+        yield hosts
+        for name, value in self._listeners.items():
+            yield _gauge(f"fanout_{name}", f"The fan-out's {name.replace('_', ' ')}.", value)
+
+
+def _by_status(parts: Parts) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in parts.store.hosts():
+        found[row.status.value] = found.get(row.status.value, 0) + 1
+    return found
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(f"headgate_relay_{name}", text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"headgate_relay_{name}", text, value=value)
+
+
+def _labelled(name: str, text: str, counts: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(f"headgate_relay_{name}", text, labels=["reason"])
+    for reason, count in counts.items():
+        family.add_metric([str(reason)], count)
+    return family
