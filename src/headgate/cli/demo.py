@@ -15,6 +15,7 @@ from rich.live import Live
 
 from headgate.cli.demo_broker import DemoBroker
 from headgate.cli.demo_log import DemoLog, choose_port, prepare_log
+from headgate.cli.demo_network import DemoNetwork
 from headgate.cli.demo_replica import DemoReplica
 from headgate.cli.demo_view import demo_line, demo_view
 from headgate.cli.output import JsonOption, note, note_console, print_json
@@ -47,6 +48,9 @@ def demo(
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="HEADGATE_DEMO_DIR", help="Where the demo keeps its data.")
     ] = Path(".headgate/demo"),
+    network: Annotated[
+        bool, typer.Option("--network", help="Also an AT Protocol network, simulated, and a relay that follows it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, Kafka gateway, broker, replica, a live view.
@@ -54,9 +58,10 @@ def demo(
     Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived everywhere.
     """
     began = time.monotonic()
-    config = _config(data_dir)
-    configure_logs(config.logging.level, config.logging.format)
     with ExitStack() as opened:
+        more = opened.enter_context(DemoNetwork()).toml if network else ""
+        config = _config(data_dir, more)
+        configure_logs(config.logging.level, config.logging.format)
 
         def open_shop(endpoints: Endpoints) -> None:
             assert endpoints.postgres_url is not None
@@ -119,10 +124,10 @@ def _tell(
     note(f"replica in {replica.path}: {replica.state}")
 
 
-def _config(data_dir: Path) -> Config:
+def _config(data_dir: Path, more: str = "") -> Config:
     text = resources.files("headgate.cli").joinpath("demo.toml").read_text(encoding="utf-8")
     own = {"HEADGATE_DEMO_DIR": str(data_dir.resolve()), "HEADGATE_DEMO_KAFKA_PORT": str(choose_port())}
-    return parse(text, environ={**os.environ, **own})
+    return parse(text + more, environ={**os.environ, **own})
 
 
 def _streams(config: Config, service: Service) -> list[NatsOptions]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headgate.cli.demo_broker import DemoBroker
 from headgate.cli.demo_log import DemoLog
+from headgate.cli.demo_network import relay_line
 from headgate.cli.demo_replica import DemoReplica
 from headgate.control import Service
 from headgate.control.watch import StreamWatch
@@ -27,9 +28,19 @@ def demo_view(
     service: Service, watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica
 ) -> RenderableType:
     """The whole screen."""
-    parts = (_pipelines(service), "", _events(watches), "", _kept(log), _orders(broker), _copy(replica), "")
+    parts: list[RenderableType] = [
+        _pipelines(service),
+        "",
+        _events(watches),
+        "",
+        _kept(log),
+        _orders(broker),
+        _copy(replica),
+    ]
+    if relay := service.status()["relay"]:
+        parts.append(Text.assemble(("relay              ", "bold"), (relay_line(relay), "green")))
     return Panel(
-        Group(*parts, _addresses(service, log, broker, replica)),
+        Group(*parts, "", _addresses(service, log, broker, replica)),
         title="[bold]headgate demo[/]",
         subtitle="Ctrl-C ends it",
         border_style="cyan",
@@ -45,6 +56,8 @@ def demo_line(
     parts.append(f"{sum(watch.arrived for watch in watches):,} events in NATS")
     parts.append(f"{log.messages:,} messages in the log at {log.bootstrap}")
     parts.append(f"{broker.handled:,} orders handled")
+    if relay := service.status()["relay"]:
+        parts.append(relay_line(relay))
     parts.append(f"replica {replica.state}")
     return "; ".join(parts)
 

@@ -9,6 +9,7 @@ import msgspec
 import uvloop
 
 from headgate.model.child import ready, run_child, until_closed
+from headgate.relay.latest import latest_events
 from headgate.relay.metrics import counters
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 
@@ -16,7 +17,8 @@ from headgate.relay.service import Relay, RelaySettings, serve_relay
 def _ready(relay: Relay) -> None:
     def metrics() -> dict[str, Any]:
         listeners = relay.front.fanout.stats()
-        return {"connections": listeners["listeners"], **counters(relay.parts, listeners)}
+        latest = latest_events(relay.parts.reader)
+        return {"connections": listeners["listeners"], **counters(relay.parts, listeners), "latest": latest}
 
     ready(metrics, port=int(relay.url.rpartition(":")[2]), url=relay.url, recovered=relay.recovered)
 

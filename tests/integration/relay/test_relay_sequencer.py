@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from headgate.model import StateError
+from headgate.relay.latest import latest_events
 from headgate.relay.repository import Repository, create
 from headgate.relay.service import RelaySettings
 from headgate.relay.simulate import Network
@@ -92,6 +93,10 @@ def test_a_pipeline_can_read_the_log(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as served:
             await served.feed(*commits(3))
+            latest = latest_events(served.relay.parts.reader, 2)
+            assert [(event["seq"], event["says"]) for event in latest] == [
+                (n, f"create {POST}/{n - 1}") for n in (3, 2)
+            ]
 
     run(test())
     reader = AtprotoStreamReader(AtprotoSourceOptions(path=str(tmp_path / "log"), starting_offsets="earliest"))

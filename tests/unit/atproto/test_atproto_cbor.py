@@ -199,7 +199,10 @@ def test_a_field_is_found_where_it_is() -> None:
         cbor.find_field(b"\x80", "seq")
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, 1 << 64, float("nan"), "\ud800"], ids=repr)
+UNWRITABLE = {"object": object(), "number key": {1: 2}, "big": 1 << 64, "nan": float("nan"), "surrogate": "\ud800"}
+
+
+@pytest.mark.parametrize("value", UNWRITABLE.values(), ids=UNWRITABLE)
 def test_what_cannot_be_written(value: object) -> None:
     with pytest.raises(AtprotoError):
         cbor.encode(value)

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.cli import demo_log
 from headgate.cli.demo import _config
+from headgate.cli.demo_network import DemoNetwork
 from headgate.destinations.log import LogDestination
 from headgate.pipeline.assemble import assemble
 
@@ -30,3 +31,13 @@ def test_a_taken_port_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         monkeypatch.setattr(demo_log, "_KAFKA_PORT", port)
         assert _config(tmp_path).gateway.port == 0
     assert _config(tmp_path).gateway.port == port
+
+
+def test_the_network_is_followed_into_the_log(tmp_path: Path) -> None:
+    with DemoNetwork() as network:
+        config = _config(tmp_path, network.toml)
+    assert config.relay.enabled
+    assert len(config.relay.crawl) > 1
+    specs = assemble(config, nats_url="nats://localhost:1", postgres_url="postgresql:///x", until_caught_up=False)
+    followed = next(spec for spec in specs if spec.name == "network")
+    assert [destination.name for destination in followed.destinations] == ["log"]
