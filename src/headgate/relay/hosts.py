@@ -54,7 +54,8 @@ class Hosts:
         self._check_slots = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._connecting = asyncio.Semaphore(options.connects_at_once)
         self._total = Buckets(((options.total_per_s, 1.0),))
-        self._tls = None if options.allow_private else ssl.create_default_context()
+        is_plain = options.allow_private and not options.private_tls
+        self._tls = None if is_plain else ssl.create_default_context()
         self._rested: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
 

@@ -34,6 +34,7 @@ class RelayOptions:
 
     plc_url: str = PLC_DIRECTORY
     allow_private: bool = False  # hosts and directories on private addresses, without TLS: for simulations
+    private_tls: bool = False  # the streams of these hosts have TLS all the same
     lookups: int = 64  # DID documents asked for at once
     cached_documents: int = 250_000
     refresh_s: float = 2.0  # the shortest time between two lookups of one DID
