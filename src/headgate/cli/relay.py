@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import tempfile
 from pathlib import Path
@@ -170,7 +169,7 @@ def simulate(
 
     Exits with 0 only if every honest event came out, once and unchanged, and every lie was dropped.
     """
-    logging.getLogger("headgate").setLevel(logging.ERROR)
+    configure_logs("error", "logfmt")
     with tempfile.TemporaryDirectory(prefix="headgate-relay-") as directory:
         wanted = Rehearsal(Path(directory), seconds, hosts, accounts, rate, lies, consumers, workers, seed)
         result = uvloop.run(_rehearsed(wanted, as_json))

@@ -248,8 +248,8 @@ def test_v3_v13_v18_a_commit_that_fails_degrades_and_holds_the_slot(start: Start
         assert row is not None
         return row[0]
 
-    before = position("pg_current_wal_insert_lsn()")
-    admin.execute("INSERT INTO events VALUES (1, 'a', 't', '{}', NULL)")
+    insert = "INSERT INTO events VALUES (1, 'a', 't', '{}', NULL) RETURNING pg_current_wal_insert_lsn()"
+    before = admin.execute(insert).fetchall()[0][0]  # others write to that server, too
     assert supervisor.reporter.wait_for(Status.DEGRADED, timeout_s=60)
     report = supervisor.report
     assert report.error is not None
