@@ -79,12 +79,15 @@ def demo(
         replica = opened.enter_context(_replica(config, service))
         broker = opened.enter_context(_broker(service))
         _show(service, watches, log, broker, replica, seconds)
+        relay = service.status()["relay"]
         if seconds:
             replica.await_verdict(_VERDICT_S)
         note("stopping")
     error = service.first_error()
     if error is not None:
         raise error
+    if relay and not relay["counters"].get("accepted"):
+        raise DeliveryError("no event came through the relay", remedy=f"read the logs in {config.project.data_dir}")
     _judge(watches, log, broker, replica, config)
     _tell(watches, log, broker, replica, began, as_json)
 
@@ -118,7 +121,7 @@ def _tell(
         return
     for watch in watches:
         note(f"{watch.arrived:,} events arrived at the NATS stream {watch.stream}")
-    note(f"{log.arrived:,} of them in the log for Kafka clients as well")
+    note(f"{log.arrived:,} messages in the log for Kafka clients")
     note(f"{broker.handled:,} orders handled by a subscriber of the broker")
     note(f"the first one {first_s:.1f} s after the start")
     note(f"replica in {replica.path}: {replica.state}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +18,7 @@ from headgate.config.relay import RelaySection
 from headgate.control.logs import configure_logs
 from headgate.eventlog.fanout import FanOutOptions
 from headgate.model import DeliveryError, UsageError
+from headgate.model.ending import stopped_by_signals
 from headgate.relay.configured import settings_from
 from headgate.relay.rehearsal import Progress, Rehearsal, rehearse
 from headgate.relay.service import Relay, RelaySettings, serve_relay
@@ -118,7 +117,7 @@ def _overridden(section: RelaySection, **overrides: Any) -> RelaySection:
 
 async def _serve(settings: RelaySettings, as_json: bool) -> None:
     has_token = settings.admin_token is not None
-    await serve_relay(settings, lambda running: _show(running, as_json, has_token=has_token), _stopped_by_signals())
+    await serve_relay(settings, lambda running: _show(running, as_json, has_token=has_token), stopped_by_signals())
 
 
 def _show(running: Relay, as_json: bool, *, has_token: bool) -> None:
@@ -147,7 +146,7 @@ def doors(
 
 
 async def _open_doors(data_dir: Path, host: str, port: int, options: FanOutOptions) -> None:
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     async with open_streams(data_dir, host, port, options) as url:
         data_console.print(url, markup=False, soft_wrap=True)
         await stop.wait()
@@ -183,7 +182,7 @@ def simulate(
 
 
 async def _rehearsed(wanted: Rehearsal, as_json: bool) -> Progress:
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     if as_json or not note_console.is_terminal:
         return await rehearse(wanted, lambda progress: None, stop)
     with Live(console=note_console, auto_refresh=False) as live:
@@ -204,12 +203,3 @@ def _view(progress: Progress) -> Table:
     for name, value in rows.items():
         table.add_row(name, str(value))
     return table
-
-
-def _stopped_by_signals() -> asyncio.Event:
-    """An event that Ctrl-C and SIGTERM set."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return stop

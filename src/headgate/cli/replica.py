@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 from collections.abc import Coroutine, Iterator
 from typing import Annotated, Any, Literal
 
@@ -19,6 +18,7 @@ from headgate.cli.bridge import nats_url
 from headgate.cli.output import JsonOption, data_console, note, note_console, print_json
 from headgate.consume.link import Link
 from headgate.model import HeadgateError, UsageError
+from headgate.model.ending import stopped_by_signals
 from headgate.replica import Progress as ReplicaProgress
 from headgate.replica import Replica, TableReport, Target, open_target, stop, verify
 from headgate.replica.lag import has_applied, last_sequence
@@ -174,10 +174,7 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
 async def _follow(kept: Replica, *, once: bool) -> None:
     """SIGTERM ends it like Ctrl-C: after the commit that is under way."""
     task = asyncio.create_task(kept.run(once=once))
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, asked.set)
+    asked = stopped_by_signals()
     waiting = asyncio.create_task(asked.wait())
     await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from headgate.eventlog.topics import TopicDoor
 from headgate.model import HeadgateError, InternalError
 from headgate.model.child import ready as tell_ready
 from headgate.model.child import run_child, until_closed
+from headgate.model.ending import stopped_by_signals
 from headgate.model.listening import listen
 
 __all__ = ["ServeOptions", "serve"]
@@ -64,9 +64,7 @@ def serve(
 async def _serve(
     options: ServeOptions, ready: Callable[[str], None], until: Callable[[asyncio.Event], None] | None
 ) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signals()
     if until:
         until(stop)
     listener = listen(options.host, options.port, backlog=_BACKLOG, where="port", is_shared=options.processes > 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from headgate.gateway.options import Address, GatewayOptions
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.model import ConfigError
-from headgate.model.ending import end
+from headgate.model.ending import end, stopped_by_signals
 from headgate.model.listening import listen
 
 __all__ = ["Gateway", "serve"]
@@ -180,15 +179,7 @@ def serve(
 async def _serve(
     options: GatewayOptions, ready: Callable[[Gateway], None], until: Callable[[asyncio.Event], None] | None
 ) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def ask(number: signal.Signals) -> None:
-        stop.set()
-        loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number)
+    stop = stopped_by_signals()
     if until:
         until(stop)
     starting = asyncio.create_task(Gateway.start(options))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["end", "run_until"]
+__all__ = ["end", "run_until", "stopped_by_signals"]
 
 _PATIENCE_S = 0.5
 
@@ -36,3 +37,17 @@ async def run_until(over: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
                 task.result()
     finally:
         await end(*loops, ending)
+
+
+def stopped_by_signals() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set. The second signal is not caught: it ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def ask(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    return stop

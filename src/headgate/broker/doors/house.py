@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Self
@@ -25,7 +24,7 @@ from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.install import install
 from headgate.model import ConnectError
 from headgate.model.access import has_token, is_foreign_origin
-from headgate.model.ending import end
+from headgate.model.ending import end, stopped_by_signals
 from headgate.model.listening import listen
 
 __all__ = ["Doors", "serve"]
@@ -163,15 +162,7 @@ def serve(
 async def _serve(
     options: DoorOptions, ready: Callable[[Doors], None], until: Callable[[asyncio.Event], None] | None
 ) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def ask(number: signal.Signals) -> None:
-        stop.set()
-        loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number)
+    stop = stopped_by_signals()
     if until:
         until(stop)
     async with Doors.open(options) as doors:
