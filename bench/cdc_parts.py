@@ -105,7 +105,7 @@ def _decode(bench: Bench, spool: Path) -> list[pa.RecordBatch]:
     seconds: list[float] = []
     for _ in range(1 + _TURNS):
         decoder = RangeDecoder(
-            system_id="1", relations=relations_before(spool, 0), types=read_types(spool), format="msgpack",
+            origin="1", relations=relations_before(spool, 0), types=read_types(spool), format="msgpack",
             subject="cdc.{schema}.{table}.{op}",
         )  # fmt: skip
         began = time.process_time()

@@ -218,7 +218,7 @@ class Origin:
             description = {**now[name], "lsn": format_lsn(transaction.commit_lsn)}
             await self._describe(description)
             event = schema_event(
-                description, system_id="7", subject=DEFAULT_SUBJECT,
+                description, origin="7", subject=DEFAULT_SUBJECT,
                 position=f"{transaction.commit_lsn:016X}-!{description['relation_id']}",
                 commit_lsn=transaction.commit_lsn, commit_time=transaction.commit_time, xid=transaction.xid,
             )  # fmt: skip

@@ -91,7 +91,7 @@ def check(recording: Recording, directory: Path, types: TypeCatalog, start: int 
     made: dict[str, list[dict[str, Any]]] = {}
     for form in FORMATS:
         decoder = RangeDecoder(
-            system_id=SYSTEM, relations=relations, types=types, format=form, images=True, database="db", server="srv"
+            origin=SYSTEM, relations=relations, types=types, format=form, images=True, database="db", server="srv"
         )
         made[form] = fast_rows(decoder.decode(spool_buffers(slices(directory, start))), images=True)
         assert made[form] == reference_rows(buffers, relations, types=types, form=form)

@@ -54,7 +54,7 @@ class Source(Recording):
         self.spool(directory)
         index = SpoolIndex(directory)
         index.refresh()
-        decoder = RangeDecoder(system_id="1", relations=relations_before(directory, 0), types=self.types(), format=form)
+        decoder = RangeDecoder(origin="1", relations=relations_before(directory, 0), types=self.types(), format=form)
         batches = decoder.decode(spool_buffers(index.slices(0, index.end_lsn)))
         rows = [row for batch in batches for row in batch.to_pylist()]
         return [row["_payload"] for row in rows if (row["_op"], row["_table"]) == ("insert", table)]

@@ -41,6 +41,7 @@ from headgate.wire.pgoutput import (
 from headgate.wire.pgtypes import TypeCatalog
 
 SYSTEM = "7412345678901234567"
+TIMELINE = 0x2A
 IMAGES = ("_key", "_before", "_after")
 
 
@@ -139,7 +140,12 @@ def reference_rows(
         "debezium": DebeziumEncoder(SYSTEM, types, database="db", server="srv"),
     }
     encoder = encoders[form]
-    found = (event for buffer in buffers for done in transactions(buffer, assembler) for event in events(done))
+    found = (
+        replace(event, position=event.position._replace(timeline=TIMELINE))
+        for buffer in buffers
+        for done in transactions(buffer, assembler)
+        for event in events(done)
+    )
     return [_row(event, encoder.encode(event), template(event), Rows(types)) for event in found]
 
 
@@ -182,8 +188,8 @@ def fast_batches(
     **sizes: int,
 ) -> list[pa.RecordBatch]:
     decoder = RangeDecoder(
-        system_id=SYSTEM, relations=relations, types=types, format=form, subject=subject, database="db",
-        server="srv", images=images, **sizes,  # type: ignore[arg-type]
+        origin=SYSTEM, relations=relations, types=types, format=form, subject=subject, database="db",
+        server="srv", images=images, timeline=TIMELINE, **sizes,  # type: ignore[arg-type]
     )  # fmt: skip
     return list(decoder.decode(buffers))
 

@@ -33,7 +33,7 @@ def test_picks(range_: Range, batch_rows: int, data: st.DataObject) -> None:
     picks = data.draw(st.lists(st.sampled_from([*names, "nowhere"]), min_size=1, max_size=3, unique=True))
     relations, buffers = [encode_message(relation) for relation in range_[0]], [spooled(each) for each in range_[1]]
     decoder = RangeDecoder(
-        system_id=SYSTEM, relations=relations, types=CATALOG, batch_rows=batch_rows, picks=picks, images=True
+        origin=SYSTEM, relations=relations, types=CATALOG, batch_rows=batch_rows, picks=picks, images=True
     )
     rows = [row for batch in decoder.decode(buffers) for row in batch.to_pylist()]
     assembler = Assembler()

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from headgate.model import Position, ProtocolError
 
-positions = st.builds(Position, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+numbers = (st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+positions = st.builds(Position, *numbers, st.just(0))
+of_postgres = st.builds(Position, *numbers, st.integers(1, 2**32 - 1))
 
 
-@given(positions)
+@given(positions | of_postgres)
 def test_round_trip(position: Position) -> None:
     assert Position.parse(str(position)) == position
 
@@ -19,6 +21,11 @@ def test_round_trip(position: Position) -> None:
 @given(positions, positions)
 def test_text_order_is_position_order(a: Position, b: Position) -> None:
     assert (str(a) < str(b)) == (a < b)
+
+
+@given(of_postgres, of_postgres)
+def test_a_later_timeline_sorts_behind_everything_of_an_earlier_one(a: Position, b: Position) -> None:
+    assert (str(a) < str(b)) == ((a.timeline, a.major, a.ordinal) < (b.timeline, b.major, b.ordinal))
 
 
 @given(st.text(max_size=40))

@@ -192,14 +192,14 @@ def test_every_kind_of_buffer(tmp_path: Path) -> None:
     wanted = fast_rows(fast_batches([data], [ITEM], types=TYPES))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         for buffer in (bytearray(data), memoryview(data), np.frombuffer(data, dtype=np.uint8).copy(), mapped):
-            batches = RangeDecoder(system_id=SYSTEM, relations=[ITEM], types=TYPES).decode([buffer])
+            batches = RangeDecoder(origin=SYSTEM, relations=[ITEM], types=TYPES).decode([buffer])
             assert fast_rows(batches) == wanted
             del batches, buffer
 
 
 def test_a_callers_array_stays_writable() -> None:
     array = np.frombuffer(spooled([BEGIN, Insert(1, ROW)]), dtype=np.uint8).copy()
-    assert len(list(RangeDecoder(system_id=SYSTEM, relations=[ITEM], types=TYPES).decode([array]))) == 1
+    assert len(list(RangeDecoder(origin=SYSTEM, relations=[ITEM], types=TYPES).decode([array]))) == 1
     array[0] = 0
 
 
@@ -280,7 +280,7 @@ def test_json_as_text_is_the_catalogs_choice() -> None:
 
 def test_a_decoder_is_made_where_it_is_used() -> None:
     """What it is made from travels to the executors."""
-    arguments = pickle.loads(pickle.dumps({"system_id": SYSTEM, "relations": [ITEM], "types": TYPES}))
+    arguments = pickle.loads(pickle.dumps({"origin": SYSTEM, "relations": [ITEM], "types": TYPES}))
     (batch,) = RangeDecoder(**arguments).decode([spooled([BEGIN, Insert(1, ROW)])])
     assert batch.num_rows == 1
 
@@ -375,7 +375,7 @@ def test_batches_without_room() -> None:
 def test_relations_that_are_none() -> None:
     for wrong in (b"", b"R", encode_message(BEGIN)):
         with pytest.raises(ProtocolError, match="not a Relation"):
-            RangeDecoder(system_id=SYSTEM, relations=[wrong], types=TYPES)
+            RangeDecoder(origin=SYSTEM, relations=[wrong], types=TYPES)
 
 
 def test_a_batch_beyond_arrows_offsets_is_refused() -> None:

@@ -45,7 +45,7 @@ class Range:
         from headgate.sources.postgres_cdc.decode import RangeDecoder
 
         decoder = RangeDecoder(
-            system_id=self.system_id,
+            origin=self.system_id,
             relations=relations_before(options.spool_dir, self.start_lsn),
             types=types or read_types(options.spool_dir),
             format="msgpack" if options.table else options.envelope,

@@ -1,7 +1,7 @@
 """One event -> bytes, in three formats: MessagePack (the default), JSON, and Debezium's JSON.
 
     events(transaction)                               -> Event ...
-    MessagePackEncoder(system_id, types).encode(event) -> bytes
+    MessagePackEncoder(origin, types).encode(event) -> bytes
 
 The bytes depend on the event alone: no clock, no host, no order of arrival. The same change gives the same bytes in
 every replay, from a snapshot and from the stream, and from every implementation that follows these rules.
@@ -20,8 +20,8 @@ every replay, from a snapshot and from the stream, and from every implementation
 - `event_count` is the number of events in the transaction. The one whose `ordinal` is one less is the last.
 - `lsn`, `commit_lsn` are text as PostgreSQL prints it (`16/B374D848`); `commit_time` is ISO 8601 with six decimals
   and `Z`; `relation_id`, `xid`, `event_count`, `ordinal` are integers.
-- `msg_id` is `{system_id}-{commit_lsn}-{ordinal}`, the latter two as 16 and 8 upper-case hexadecimal digits (more
-  digits for an ordinal that needs them): the text form of `headgate.model.Position`.
+- `msg_id` is `{origin}-{timeline}{commit_lsn}-{ordinal}`, the latter three as 8, 16 and 8 upper-case hexadecimal
+  digits (more for an ordinal that needs them): the text form of `headgate.model.Position`.
 - `data` of a TRUNCATE is `cascade`, `restart_identity` (booleans); of a MESSAGE `prefix` (text), `content` (bytes),
   `transactional` (boolean). Otherwise `data` and `old` hold the columns in the table's order, each under its name;
   a column that was not sent is left out. An old key holds the columns of the replica identity only.

@@ -35,8 +35,8 @@ _OP = {
 class DebeziumEncoder:
     """Events as Debezium would publish them. `server` is what Debezium calls the topic prefix."""
 
-    def __init__(self, system_id: int | str, types: TypeCatalog, *, database: str, server: str) -> None:
-        self._system_id = system_id
+    def __init__(self, origin: int | str, types: TypeCatalog, *, database: str, server: str) -> None:
+        self._origin = origin
         self._database = database
         self._server = server
         self._rows = Rows(types.with_json_as_text())
@@ -76,7 +76,7 @@ class DebeziumEncoder:
             "txId": event.xid,
             "lsn": event.lsn,
             "xmin": None,
-            "msg_id": message_id(self._system_id, event.position),
+            "msg_id": message_id(self._origin, event.position),
         }
 
 

@@ -76,9 +76,9 @@ def events(transaction: Transaction) -> Iterator[Event]:
         yield _event(transaction, change)
 
 
-def message_id(system_id: int | str, position: Position) -> str:
-    """`{system_id}-{commit_lsn}-{ordinal}`: the same change has the same id however often it is replayed."""
-    return f"{system_id}-{position}"
+def message_id(origin: int | str, position: Position) -> str:
+    """`{origin}-{timeline}{commit_lsn}-{ordinal}`: the same change has the same id however often it is replayed."""
+    return f"{origin}-{position}"
 
 
 @lru_cache(maxsize=64)  # all events of a transaction have the same time

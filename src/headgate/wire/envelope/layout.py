@@ -17,7 +17,7 @@ Subject: TypeAlias = Callable[[Event], str]
 T = TypeVar("T")
 
 
-def head(event: Event, system_id: int | str, subject: Subject) -> dict[str, str | int | None]:
+def head(event: Event, origin: int | str, subject: Subject) -> dict[str, str | int | None]:
     """Every field but `data` and `old`, in the order of the envelope.
 
     First what is the same for all events of a kind on a table, then what is the same in a transaction, then the rest:
@@ -37,7 +37,7 @@ def head(event: Event, system_id: int | str, subject: Subject) -> dict[str, str 
         "event_count": event.count,
         "lsn": format_lsn(event.lsn),
         "ordinal": event.position.ordinal,
-        "msg_id": message_id(system_id, event.position),
+        "msg_id": message_id(origin, event.position),
     }
 
 

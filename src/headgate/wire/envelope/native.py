@@ -16,14 +16,14 @@ __all__ = ["JsonEncoder", "MessagePackEncoder"]
 class MessagePackEncoder:
     """Events as MessagePack maps."""
 
-    def __init__(self, system_id: int | str, types: TypeCatalog, subject: Subject = subject_of) -> None:
-        self._system_id = system_id
+    def __init__(self, origin: int | str, types: TypeCatalog, subject: Subject = subject_of) -> None:
+        self._origin = origin
         self._subject = subject
         self._rows = Rows(types)
 
     def encode(self, event: Event) -> bytes:
         """The event's bytes."""
-        fields: dict[str, Value] = {**head(event, self._system_id, self._subject)}
+        fields: dict[str, Value] = {**head(event, self._origin, self._subject)}
         if event.relation is None or event.detail is not None:
             fields["data"] = dict(event.detail or {})
         else:
@@ -36,14 +36,14 @@ class MessagePackEncoder:
 class JsonEncoder:
     """Events as JSON objects in UTF-8, each on one line."""
 
-    def __init__(self, system_id: int | str, types: TypeCatalog, subject: Subject = subject_of) -> None:
-        self._system_id = system_id
+    def __init__(self, origin: int | str, types: TypeCatalog, subject: Subject = subject_of) -> None:
+        self._origin = origin
         self._subject = subject
         self._rows = Rows(types)
 
     def encode(self, event: Event) -> bytes:
         """The event's bytes."""
-        fields = json.dumps(head(event, self._system_id, self._subject), ensure_ascii=False, separators=(",", ":"))
+        fields = json.dumps(head(event, self._origin, self._subject), ensure_ascii=False, separators=(",", ":"))
         if event.relation is None or event.detail is not None:
             rest = f'"data":{json_detail(event.detail or {})}'
         else:

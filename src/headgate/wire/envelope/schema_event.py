@@ -23,7 +23,7 @@ SCHEMA = "SCHEMA"
 def schema_event(
     description: Mapping[str, Any],
     *,
-    system_id: str,
+    origin: str,
     subject: str,
     position: str,
     commit_lsn: int,
@@ -45,7 +45,7 @@ def schema_event(
         "event_count": None,
         "lsn": format_lsn(commit_lsn),
         "ordinal": None,
-        "msg_id": f"{system_id}-{position}",
+        "msg_id": f"{origin}-{position}",
         "data": dict(description),
     }
 

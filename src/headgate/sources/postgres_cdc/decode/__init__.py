@@ -1,6 +1,6 @@
 """A range of the spool -> Arrow record batches, without Python per row.
 
-    RangeDecoder(system_id=..., relations=..., types=..., format="msgpack").decode(buffers) -> pa.RecordBatch ...
+    RangeDecoder(origin=..., relations=..., types=..., format="msgpack").decode(buffers) -> pa.RecordBatch ...
     compile_ahead("msgpack")     the first use on a machine takes seconds, which this lets one spend earlier
 
 One row per change, in the order of the stream: `_topic`, `_position`, `_op`, `_schema`, `_table`, `_xid`,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.model import DataError
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
@@ -100,10 +101,11 @@ def number_columns(rows: Table) -> list[pa.Array]:
     return [pa.array(xid, mask=xid == 0), pa.array(time + PG_EPOCH_UNIX_US, mask=time == 0).view(_TIME)]
 
 
-def position_column(position: Bytes, count: int) -> pa.Array:
-    """Texts of one length."""
+def position_column(position: Bytes, count: int, timeline: str) -> pa.Array:
+    """Texts of one length, each behind the timeline's."""
     ends = np.arange(1, count + 1, dtype=np.int64) * layout.POSITION_BYTES
-    return bytes_column(pa.string(), position, ends)
+    column = bytes_column(pa.string(), position, ends)
+    return pc.binary_join_element_wise(pa.scalar(timeline), column, "") if timeline else column
 
 
 def bytes_column(

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.model import ProtocolError, UsageError
+from headgate.model.position import timeline_text
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import (
     NameColumns,
@@ -54,8 +55,8 @@ _BROKEN = {
 class RangeDecoder:
     """Reads one range of the spool, buffer by buffer, in order.
 
-    `relations` are the Relation messages that are in force where the range begins, oldest first; more may come in the
-    range. `subject` is a template of `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium.
+    `origin` and `timeline` begin every message id. `relations` are the Relation messages that are in force where the
+    range begins, oldest first; more may come in the range. `subject` is a template of `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium.
     `picks` are columns of the changed rows.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
@@ -63,7 +64,7 @@ class RangeDecoder:
     def __init__(
         self,
         *,
-        system_id: str,
+        origin: str,
         relations: Sequence[bytes],
         types: TypeCatalog,
         format: Format = "msgpack",  # noqa: A002 - the word of the configuration
@@ -72,16 +73,20 @@ class RangeDecoder:
         server: str = "",
         images: bool = False,
         picks: Sequence[str] = (),
+        timeline: int = 0,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
     ) -> None:
         if batch_rows < 1 or batch_bytes < 1:
             raise UsageError("a batch needs room for a row", remedy="Let batch_rows and batch_bytes be 1 at least.")
-        self._reference = Reference(system_id, types, format, subject, database, server)
+        self._reference = Reference(origin, types, format, subject, database, server, timeline)
+        self._timeline = timeline_text(timeline)
         self._form = _form_of(format)
-        forms = {self._form: FormTables(wording_of(self._form, system_id), types, whole_events=format == "debezium")}
+        forms = {
+            self._form: FormTables(wording_of(self._form, origin, timeline), types, whole_events=format == "debezium")
+        }
         if images and layout.JSON not in forms:
-            forms[layout.JSON] = FormTables(wording_of(layout.JSON, system_id), types, whole_events=False)
+            forms[layout.JSON] = FormTables(wording_of(layout.JSON, origin, timeline), types, whole_events=False)
         self._forms = forms
         self._shapes = Shapes(self._reference, forms, relations)
         self._names = NameColumns()
@@ -164,7 +169,7 @@ class RangeDecoder:
         subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, message_subjects)
         columns = [
             subject,
-            position_column(batch.position, count),
+            position_column(batch.position, count, self._timeline),
             operation,
             schema,
             table,

@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 from headgate.model import Position
+from headgate.model.position import timeline_text
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.frames import SchemaFrame
@@ -58,23 +59,25 @@ class Reference:
 
     def __init__(
         self,
-        system_id: str,
+        origin: str,
         types: TypeCatalog,
         format: Format,  # noqa: A002
         subject: str,
         database: str,
         server: str,
+        timeline: int = 0,
     ) -> None:
-        self._system_id = system_id
+        self._origin = origin
+        self._timeline = timeline
         self._format = format
         self._template = subject
         self._subject = partial(subject_of, template=subject)
         self._encoder: MessagePackEncoder | JsonEncoder | DebeziumEncoder
         if format == "debezium":
-            self._encoder = DebeziumEncoder(system_id, types, database=database, server=server)
+            self._encoder = DebeziumEncoder(origin, types, database=database, server=server)
         else:
             encoder = MessagePackEncoder if format == "msgpack" else JsonEncoder
-            self._encoder = encoder(system_id, types, self._subject)
+            self._encoder = encoder(origin, types, self._subject)
         self._decoder = Decoder(1)
         self._rows = Rows(types)
 
@@ -91,24 +94,26 @@ class Reference:
             lsn = body.lsn if isinstance(body, LogicalMessage) else position.major
             change = Change(position.ordinal, lsn, relation, body)
             transaction = Transaction(position.major, position.major, time or None, xid or None, (change,))
-        return next(events(replace(transaction, count=count)))
+        event = next(events(replace(transaction, count=count)))
+        return replace(event, position=event.position._replace(timeline=self._timeline))
 
     def schema_row(self, frame: SchemaFrame) -> dict[str, Any] | None:
         """The row of an event that describes a table, if the format has such events."""
         if self._format == "debezium":
             return None
+        position = timeline_text(self._timeline) + frame.position
         fields = schema_event(
             frame.description,
-            system_id=self._system_id,
+            origin=self._origin,
             subject=self._template,
-            position=frame.position,
+            position=position,
             commit_lsn=frame.commit_lsn,
             commit_time=frame.time_us or None,
             xid=frame.xid or None,
         )
         return {
             TOPIC: fields["subject"],
-            POSITION: frame.position,
+            POSITION: position,
             OP: SCHEMA_EVENT.lower(),
             SCHEMA: fields["schema"],
             TABLE: fields["table"],
@@ -142,7 +147,7 @@ class Reference:
 
     def head(self, event: Event) -> dict[str, str | int | None]:
         """The fields before the row."""
-        return head(event, self._system_id, self._subject)
+        return head(event, self._origin, self._subject)
 
 
 class ValueWriter:

@@ -33,27 +33,24 @@ class Wording:
     head: Callable[[Fields], bytes]
 
 
-def wording_of(form: int, system_id: str) -> Wording:
+def wording_of(form: int, origin: str, timeline: int = 0) -> Wording:
     """The words of a format."""
-    return _json(system_id) if form == layout.JSON else _msgpack(system_id)
-
-
-def _id_before_position(system_id: str) -> str:
-    return message_id(system_id, Position(0, 0))[: -layout.POSITION_BYTES]
+    first_id = message_id(origin, Position(0, 0, timeline))
+    return _json(first_id) if form == layout.JSON else _msgpack(first_id)
 
 
 def _first(fields: Fields) -> dict[str, Value]:
     return {name: fields[name] for name in _FIRST_FIELDS}
 
 
-def _msgpack(system_id: str) -> Wording:
+def _msgpack(first_id: str) -> Wording:
     names = [packb(name) for name in _NAMES]
-    names[layout.MSG_ID] += packb(message_id(system_id, Position(0, 0)))[: -layout.POSITION_BYTES]
+    names[layout.MSG_ID] += packb(first_id)[: -layout.POSITION_BYTES]
     return Wording(layout.MSGPACK, (*names, b""), packb, lambda fields: _MAP_OF_14 + packb(_first(fields))[1:])
 
 
-def _json(system_id: str) -> Wording:
-    id_begin = quote(_id_before_position(system_id))[:-1]
+def _json(first_id: str) -> Wording:
+    id_begin = quote(first_id[: -layout.POSITION_BYTES])[:-1]
     pieces = (
         ',"commit_lsn":"',
         '","commit_time":',
