@@ -45,7 +45,7 @@ from headgate.wire.pgoutput import (
     encode_message,
 )
 from headgate.wire.pgtypes import TypeCatalog
-from tests.property.cdc_decode.spooled import SYSTEM, fast_batches, fast_rows, framed, reference_rows, spooled
+from tests.property.cdc_decode.spooled import SYSTEM, TIMELINE, fast_batches, fast_rows, framed, reference_rows, spooled
 
 TYPES = TypeCatalog()
 BEGIN = Begin(0x16B374D848, 818769634338547, 77)
@@ -74,7 +74,7 @@ def test_columns() -> None:
     payload = msgspec.msgpack.decode(row.pop("_payload"))
     assert row == {
         "_topic": "cdc.public.item.insert",
-        "_position": "00000016B374D848-00000000",
+        "_position": f"{TIMELINE:08X}00000016B374D848-00000000",
         "_op": "insert",
         "_schema": "public",
         "_table": "item",
@@ -110,7 +110,7 @@ def test_ordinals_and_positions_of_every_kind_of_change() -> None:
         relations=(ITEM, encode_message(table(2, "other"))),
         batch_rows=2,
     )
-    assert [(row["_position"][10:], row["_op"], row["_table"]) for row in rows] == [
+    assert [(row["_position"][18:], row["_op"], row["_table"]) for row in rows] == [
         ("74D848-00000000", "insert", "item"),
         ("74D848-00000001", "truncate", "item"),
         ("74D848-00000002", "truncate", "other"),
@@ -192,7 +192,7 @@ def test_every_kind_of_buffer(tmp_path: Path) -> None:
     wanted = fast_rows(fast_batches([data], [ITEM], types=TYPES))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         for buffer in (bytearray(data), memoryview(data), np.frombuffer(data, dtype=np.uint8).copy(), mapped):
-            batches = RangeDecoder(origin=SYSTEM, relations=[ITEM], types=TYPES).decode([buffer])
+            batches = RangeDecoder(origin=SYSTEM, relations=[ITEM], types=TYPES, timeline=TIMELINE).decode([buffer])
             assert fast_rows(batches) == wanted
             del batches, buffer
 

@@ -56,8 +56,8 @@ class RangeDecoder:
     """Reads one range of the spool, buffer by buffer, in order.
 
     `origin` and `timeline` begin every message id. `relations` are the Relation messages that are in force where the
-    range begins, oldest first; more may come in the range. `subject` is a template of `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium.
-    `picks` are columns of the changed rows.
+    range begins, oldest first; more may come in the range. `subject` is a template of
+    `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium. `picks` are columns of changed rows.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
