@@ -144,7 +144,7 @@ def test_events_reach_any_nats_client(bridge: Bridge, admin: psycopg.Connection[
         admin.execute(f"delete from {bridge.slot} where id = 1".encode())
     admin.execute(f"truncate {bridge.slot}".encode())
     bridge.once("--json")
-    messages = bridge.messages(6)
+    messages = bridge.messages(5)
     events = [json.loads(message.data) for message in messages]
     assert [event["operation"] for event in events] == ["INSERT"] * 3 + ["UPDATE", "DELETE", "TRUNCATE"]
     assert events[0]["data"] == {"id": 1, "note": "note 1", "amount": "1.10"}
@@ -237,6 +237,36 @@ def test_a_second_bridge_on_the_same_stream_is_refused(
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 4, errors
     assert "somebody else writes to the stream" in errors
+
+
+def test_a_stream_deleted_under_a_running_bridge_is_made_again(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+    make_slot(admin, bridge)
+    options = NatsOptions(url=bridge.nats_url, stream=bridge.slot, subjects=("x",))
+    insert(admin, bridge.slot, 1, 5)
+    process = bridge.start("--max-age", "1d", "--max-bytes", "10MiB")
+    try:
+        wait_until(lambda: _has_stream(options))
+        bridge.messages(5)
+        with JetStream.open(options) as jetstream:
+            jetstream.delete_stream(bridge.slot)
+        insert(admin, bridge.slot, 6, 5)
+        wait_until(lambda: _has_stream(options))
+        events = [msgspec.msgpack.decode(message.data) for message in bridge.messages(5)]
+        assert [event["data"]["id"] for event in events] == [6, 7, 8, 9, 10]
+        with JetStream.open(options) as jetstream:
+            info = jetstream.stream_info(bridge.slot)
+        assert info
+        assert (info.max_age_s, info.max_bytes, info.discard) == (86400, 10 << 20, "new")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=100)
+    assert errors.count("was deleted with all it held") == 1, errors
+    assert errors.count('event="batch failed"') + errors.count('event="pipeline failed"') <= 2, errors
+
+
+def _has_stream(options: NatsOptions) -> bool:
+    with JetStream.open(options) as jetstream:
+        return jetstream.stream_info(options.stream) is not None
 
 
 def test_ddl_in_the_middle_of_traffic(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from headgate.destinations.base import SendResult
 from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner, JetStream, NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
-from headgate.model import OccupiedError, Position, ProtocolError
+from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
+from headgate.pipeline.dispatch import ensure_all
 from tests.streams import read_stream
 
 
@@ -77,6 +80,62 @@ def test_a_second_writer_is_fenced_off(options: NatsOptions) -> None:
         refused = zombie.finish().failures
     assert [failure["error"]["kind"] for failure in refused] == ["state"]
     assert len(payloads(options, 11)) == 11
+
+
+def test_a_stream_deleted_meanwhile_is_made_again_and_told(
+    options: NatsOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    for exclusive in (True, False):
+        destination = NatsDestination("d", options, exclusive=exclusive)
+        send(destination, rows(options, 0, 5))
+        with JetStream.open(options) as jetstream:
+            jetstream.delete_stream(options.stream)
+        assert _error(destination, rows(options, 5, 5)).retry is Retry.BACKOFF
+        caplog.clear()
+        ensure_all([destination], have_rows=True)
+        (told,) = [record for record in caplog.records if "was deleted" in record.getMessage()]
+        assert options.stream in told.getMessage()
+        send(destination, rows(options, 5, 5))
+        assert [int(payload) for payload in payloads(options, 5)] == list(range(5, 10))
+        caplog.clear()
+        ensure_all([destination], have_rows=True)
+        assert not caplog.records
+        with JetStream.open(options) as jetstream:
+            jetstream.delete_stream(options.stream)
+
+
+def _error(destination: NatsDestination, batch: pa.RecordBatch) -> HeadgateError:
+    """What the destination says of a batch that it cannot store."""
+    try:
+        with destination.open() as sender:
+            sender.send(batch)
+            (failure,) = sender.finish().failures
+    except DeliveryError as error:
+        return error
+    found = HeadgateError.from_text(f"headgate-error: {json.dumps(failure['error'])}")
+    assert isinstance(found, DeliveryError)
+    return found
+
+
+def test_a_first_run_tells_of_no_deletion(options: NatsOptions, caplog: pytest.LogCaptureFixture) -> None:
+    ensure_all([NatsDestination("d", options, exclusive=True)])
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_full_stream_refuses_or_drops_as_told(options: NatsOptions) -> None:
+    own = NatsDestination("d", replace(options, max_bytes=20_000), exclusive=True)
+    own.ensure()
+    with own.open() as sender:
+        sender.send(rows(options, 0, 30, size=1000))
+        refused = sender.finish().failures
+    assert {failure["error"]["kind"] for failure in refused} == {"capacity"}
+    dropping = NatsDestination("d", replace(options, max_bytes=20_000, discard="old"), exclusive=True)
+    send(dropping, rows(options, 0, 30, size=1000))
+    with JetStream.open(options) as jetstream:
+        info = jetstream.stream_info(options.stream)
+    assert info
+    assert info.first_sequence > 1
+    assert info.last_sequence == 30
 
 
 def test_a_row_larger_than_a_message_travels_in_parts(options: NatsOptions) -> None:

@@ -40,6 +40,8 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
         subjects=("init.>",),
         max_age_s=section.max_age,
         max_bytes=section.max_bytes or -1,
+        discard=None,
+        duplicate_window_s=None,
     )
     copy = CopyOptions(
         url=spec.source.options()["url"],

@@ -5,15 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from headgate.cli.run import run_service
 from headgate.config import Config
+from headgate.config.base import Duration, Size
 
 __all__ = ["bridge"]
+
+T = TypeVar("T")
+Discard = Literal["new", "old"]
+
+
+def duration(text: str) -> float:
+    """Seconds, from `7d` or a plain number."""
+    return _quantity(TypeAdapter(Duration), text)
+
+
+def size(text: str) -> int:
+    """Bytes, from `10GiB` or a plain number."""
+    return _quantity(TypeAdapter(Size), text)
+
+
+def _quantity(kind: TypeAdapter[T], text: str) -> T:
+    try:
+        return kind.validate_python(int(text) if text.isdecimal() else text)
+    except ValidationError as error:
+        raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
 
 def bridge(
@@ -28,6 +50,23 @@ def bridge(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the control plane.")] = 9090,
     stream: Annotated[str, typer.Option("--stream", help="JetStream stream; created when missing.")] = "CDC",
     subject: Annotated[str, typer.Option("--subject", help="Where an event goes.")] = "cdc.{schema}.{table}.{op}",
+    max_age: Annotated[
+        float | None,
+        typer.Option("--max-age", parser=duration, metavar="TIME", help="Drop older events: 7d, 12h; 0 keeps them."),
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", parser=size, metavar="SIZE", help="The most the stream holds: 10GiB; 0: no limit."),
+    ] = None,
+    discard: Annotated[
+        Discard | None, typer.Option("--discard", help="At --max-bytes: wait (new), or drop the oldest (old).")
+    ] = None,
+    duplicate_window: Annotated[
+        float | None,
+        typer.Option(
+            "--duplicate-window", parser=duration, metavar="TIME", help="How long the server remembers message ids: 2m."
+        ),
+    ] = None,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Create a missing publication for this table; repeatable.")
     ] = None,
@@ -69,6 +108,10 @@ def bridge(
                 "stream": stream,
                 "subjects": [subject.split("{", 1)[0].rstrip(".") + ".>"],
                 "compression": "zstd" if zstd else "none",
+                "max_age": max_age,
+                "max_bytes": max_bytes,
+                "discard": discard,
+                "duplicate_window": duplicate_window,
             }
         },
         "pipelines": {slot.replace("_", "-"): {"source": "changes", "destinations": ["stream"]}},

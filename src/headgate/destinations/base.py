@@ -106,6 +106,10 @@ class Destination(abc.ABC):
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up
         """Create or check what must exist before the first row. Idempotent; called before every start."""
 
+    def lost(self) -> str | None:
+        """On the driver, before `ensure`: what is gone although a pipeline has delivered to it; None if nothing is."""
+        return None
+
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         """Create a stream and a topic that a row asks for; that they exist already is success.
 

@@ -8,6 +8,7 @@ them, and at its end one row that reports what became of them.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from headgate.model.failpoints import failpoint
 from headgate.sources.base import MakeRows
 
 __all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "task_number"]
+
+_log = logging.getLogger(__name__)
 
 _RESULT = "_result"
 _RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
@@ -134,10 +137,17 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_
     )
 
 
-def ensure_all(destinations: Sequence[Destination]) -> None:
-    """Create or check what each destination needs, and say which one failed."""
+def ensure_all(destinations: Sequence[Destination], *, have_rows: bool = False) -> None:
+    """Create or check what each destination needs, and say which one failed.
+
+    `have_rows`: the pipeline has delivered to them before, so what is missing now was deleted, with all it held.
+    """
     for destination in destinations:
         try:
+            lost = destination.lost() if have_rows else None
             destination.ensure()
         except HeadgateError as error:
             raise error.at(f"destinations.{destination.name}") from None
+        if lost:
+            fields = {"destination": destination.name, "remedy": "give consumers of what it held new snapshots"}
+            _log.error("the %s was deleted with all it held; it is made again, empty", lost, extra=fields)

@@ -58,7 +58,7 @@ class PipelineQuery:
         saved = StateFile(spec.state_path).read()
         self._check_state(saved, identity)
         self._check_checkpoint(saved)
-        ensure_all(spec.destinations)
+        ensure_all(spec.destinations, have_rows=saved is not None and saved.rows > 0)
         if self._routing:
             self._routing.start()
         writer = self._frame().writeStream.queryName(spec.name).foreachBatch(self._deliver)

@@ -7,6 +7,7 @@ import binascii
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -17,7 +18,7 @@ from headgate.destinations.nats.credentials import connect_fields, read_creds, s
 from headgate.destinations.nats.errors import api_error, server_error
 from headgate.destinations.nats.options import Server
 from headgate.destinations.nats.receipt import Ledger
-from headgate.destinations.nats.streams import StreamInfo, additions, drifts, stream_config
+from headgate.destinations.nats.streams import StreamInfo, changes, drifts, stream_config
 from headgate.model import (
     AuthError,
     CapacityError,
@@ -209,37 +210,124 @@ def description(**config: object) -> StreamInfo:
 
 def test_a_stream_as_wanted_has_no_drift() -> None:
     assert not list(drifts(description(), OPTIONS))
-    assert additions(description(), OPTIONS) == {}
+    assert changes(description(), OPTIONS) == {}
     # Wider than wanted is no reason to act.
     wider = description(subjects=["s.>", "t.>"], duplicate_window=10**15, allow_batched=True)
     assert not list(drifts(wider, OPTIONS))
-    assert additions(wider, OPTIONS) == {}
+    assert changes(wider, OPTIONS) == {}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_age": 10**15},
+        {"max_bytes": 5},
+        {"max_msgs": 5},
+        {"discard": "old"},  # without a limit nothing is ever discarded
+        {"deny_delete": True},
+        {"deny_purge": True},
+        {"compression": "s2"},
+        {"republish": {"src": ">", "dest": "copy.>"}},
+        {"allow_msg_ttl": True},
+        {"max_consumers": 3},
+    ],
+)
+def test_what_no_option_sets_and_what_is_harmless_is_left_alone(config: dict[str, object], exclusive: bool) -> None:
+    info = description(**config)
+    assert not list(drifts(info, OPTIONS, exclusive=exclusive))
+    assert changes(info, OPTIONS, exclusive=exclusive) == {}
 
 
 @pytest.mark.parametrize(
     "config",
     [
         {"storage": "memory"},
-        {"discard": "old"},
-        {"max_age": 1},
-        {"max_bytes": 5},
-        {"max_msgs": 5},
         {"num_replicas": 3},
         {"retention": "interest"},
+        {"retention": "workqueue"},
         {"no_ack": True},
         {"sealed": True},
         {"mirror": {"name": "X"}},
+        {"allow_msg_counter": True},
+        {"persist_mode": "async"},
+        {"discard": "old", "max_bytes": 5},
     ],
 )
 def test_drift_is_named(config: dict[str, object]) -> None:
-    (sentence,) = drifts(description(**config), OPTIONS)
+    for exclusive in (False, True):
+        (sentence,) = drifts(description(**config), OPTIONS, exclusive=exclusive)
+        assert next(iter(config)) in sentence
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_msgs_per_subject": 1},
+        {"sources": [{"name": "X"}]},
+        {"subject_transform": {"src": "s.>", "dest": "t.>"}},
+        {"allow_rollup_hdrs": True},
+        {"subject_delete_marker_ttl": 10**9},
+        {"max_msg_size": 1000},
+    ],
+)
+def test_a_stream_of_one_pipeline_loses_moves_and_mixes_nothing(config: dict[str, object]) -> None:
+    info = description(**config)
+    (sentence,) = drifts(info, OPTIONS, exclusive=True, max_payload=1 << 20)
     assert next(iter(config)) in sentence
+    assert not list(drifts(info, OPTIONS, max_payload=1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("option", "setting", "stream_has"),
+    [
+        ({"max_age_s": 60.0}, {"max_age": 60 * 10**9}, {"max_age": 10**15}),
+        ({"max_bytes": 500}, {"max_bytes": 500}, {"max_bytes": -1}),
+        ({"max_msgs": 3}, {"max_msgs": 3}, {"max_msgs": 4}),
+        ({"discard": "old"}, {"discard": "old"}, {}),
+    ],
+)
+def test_a_lower_limit_is_applied_to_an_own_stream_and_refused_on_a_shared_one(
+    option: dict[str, Any], setting: dict[str, object], stream_has: dict[str, object]
+) -> None:
+    info, options = description(**stream_has), replace(OPTIONS, **option)
+    assert not list(drifts(info, options, exclusive=True))
+    assert changes(info, options, exclusive=True).items() >= setting.items()
+    (sentence,) = drifts(info, options)
+    assert next(iter(setting)) in sentence
+
+
+@pytest.mark.parametrize(
+    ("option", "setting", "stream_has"),
+    [
+        ({"max_age_s": 0.0}, {"max_age": 0}, {"max_age": 10**15}),
+        ({"max_bytes": -1}, {"max_bytes": -1}, {"max_bytes": 5}),
+        ({"max_msgs": 30}, {"max_msgs": 30}, {"max_msgs": 4}),
+        ({"discard": "new"}, {"discard": "new"}, {"discard": "old", "max_msgs": 4}),
+    ],
+)
+def test_a_higher_limit_is_applied(
+    option: dict[str, Any], setting: dict[str, object], stream_has: dict[str, object]
+) -> None:
+    info, options = description(**stream_has), replace(OPTIONS, **option)
+    for exclusive in (False, True):
+        assert not list(drifts(info, options, exclusive=exclusive))
+        assert changes(info, options, exclusive=exclusive) == setting
+
+
+def test_a_duplicate_window_that_is_set_is_applied_both_ways() -> None:
+    for window_s in (1.0, 500.0):
+        options = replace(OPTIONS, duplicate_window_s=window_s)
+        assert changes(description(duplicate_window=120 * 10**9), options) == {"duplicate_window": window_s * 10**9}
+    # Shorter lives take the window along, which the server would refuse otherwise.
+    shorter = replace(OPTIONS, max_age_s=60.0)
+    assert changes(description(), shorter, exclusive=True)["duplicate_window"] == 60 * 10**9
 
 
 def test_what_may_be_added_to_a_stream() -> None:
     options = replace(OPTIONS, subjects=("s.>", "t.a"), duplicate_window_s=200, acks="batch")
     info = description(subjects=["s.a", "u.>"])
-    assert additions(info, options) == {
+    assert changes(info, options) == {
         "subjects": ["u.>", "s.>", "t.a"],
         "duplicate_window": 200 * 10**9,
         "allow_batched": True,

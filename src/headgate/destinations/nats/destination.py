@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
 from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
+from headgate.destinations.nats.errors import NO_RESPONDERS, stream_gone_error
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
@@ -46,9 +47,14 @@ class NatsDestination(Destination):
     def ensure(self) -> None:
         """Create the stream, or check that the one that is there keeps our subjects and our promises."""
         with JetStream.open(self.options) as jetstream:
-            jetstream.ensure_stream(self.options)
+            jetstream.ensure_stream(self.options, exclusive=self.exclusive)
             if self.zstd:
                 keeper_of(self.options).ensure(jetstream)
+
+    def lost(self) -> str | None:
+        with JetStream.open(self.options) as jetstream:
+            there = jetstream.stream_info(self.options.stream) is not None
+        return None if there else f"stream {self.options.stream}"
 
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:
         if self.zstd:
@@ -142,6 +148,10 @@ class _SharedSender(Sender):
         self._skipped = 0
         self._published: list[pa.Array] = []  # subjects, in the order of the receipt's rows
 
+    @property
+    def _stream(self) -> str:
+        return self._publisher.options.stream
+
     def send(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
@@ -180,12 +190,15 @@ class _SharedSender(Sender):
         """What the receipt says of rows, said of topics: the first error of each counts."""
         told: set[str] = set()
         for failure in receipt.failures:
+            error = failure.error
+            if failure.code == NO_RESPONDERS and self._publisher.jetstream().stream_info(self._stream) is None:
+                error = stream_gone_error(self._stream)
             rows = pa.array(failure.rows, pa.int64())
             for counted in pa.chunked_array(self._published).take(rows).value_counts().to_pylist():
                 topic = self._subjects.topic_of(counted["values"])
                 if topic not in told:
                     told.add(topic)
-                    yield Failure(topic, counted["counts"], failure.error)
+                    yield Failure(topic, counted["counts"], error)
 
 
 class _ExclusiveSender(_SharedSender):
@@ -209,10 +222,11 @@ class _ExclusiveSender(_SharedSender):
 
     def _look(self, first_id: str) -> int:
         """The stream's last sequence; remembers the last row of ours that it holds."""
-        stream = self._publisher.options.stream
-        jetstream = self._publisher.jetstream()
+        stream, jetstream = self._stream, self._publisher.jetstream()
         info = jetstream.stream_info(stream)
-        last = jetstream.message(stream, info.last_sequence) if info and info.messages else None
+        if info is None:
+            raise stream_gone_error(stream)
+        last = jetstream.message(stream, info.last_sequence) if info.messages else None
         if last is not None:
             if _origin(last.message_id) != _origin(first_id):
                 raise OccupiedError(
@@ -220,7 +234,7 @@ class _ExclusiveSender(_SharedSender):
                     remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
                 )
             self._last_id = last.message_id
-        return info.last_sequence if info else 0
+        return info.last_sequence
 
 
 class _LateSender(_ExclusiveSender):

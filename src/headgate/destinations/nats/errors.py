@@ -21,7 +21,7 @@ from headgate.model import (
 )
 from headgate.wire.nats import ApiError
 
-__all__ = ["NO_RESPONDERS", "api_error", "no_stream_error", "server_error"]
+__all__ = ["NO_RESPONDERS", "api_error", "no_stream_error", "server_error", "stream_gone_error"]
 
 NO_RESPONDERS = 503
 
@@ -108,6 +108,15 @@ def no_stream_error(subject: str, where: str) -> HeadgateError:
         f"no stream takes the subject {subject[:200]!r}",
         remedy="add the subject to the stream, or correct the topic of the route; check that JetStream is enabled",
         where=where,
+    )
+
+
+def stream_gone_error(stream: str) -> HeadgateError:
+    """The destination's own stream is not there any more; tried again, since every new run makes it anew."""
+    return DeliveryError(
+        f"the stream {stream} was deleted while it was written",
+        remedy="it is made again by itself; what it held is gone, so give its consumers new snapshots",
+        where=f"stream {stream}",
     )
 
 

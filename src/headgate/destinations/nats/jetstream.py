@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.errors import NO_RESPONDERS, api_error
 from headgate.destinations.nats.options import check_stream_name
-from headgate.destinations.nats.streams import StreamInfo, additions, drift_error, drifts, stream_config
+from headgate.destinations.nats.streams import StreamInfo, changes, drift_error, drifts, stream_config
 from headgate.model import DependencyError, ProtocolError
 from headgate.wire.nats import (
     ApiError,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from headgate.destinations.nats.options import NatsOptions
 
 __all__ = ["AccountInfo", "JetStream", "StoredMessage"]
+
+_log = logging.getLogger(__name__)
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_EXISTS = 10058
@@ -117,15 +120,20 @@ class JetStream:
             max_payload=self._connection.info.max_payload,
         )
 
-    def ensure_stream(self, options: NatsOptions) -> StreamInfo:
-        """Create the stream if it is missing; widen it where that takes nothing from others; refuse other drift."""
+    def ensure_stream(self, options: NatsOptions, *, exclusive: bool = False) -> StreamInfo:
+        """Create the stream if it is missing, change it to what the options set, or refuse what cannot be changed.
+
+        `exclusive`: one pipeline has the stream for itself, so its limits may be lowered, and whatever takes messages
+        from its middle is refused.
+        """
         info = self._create(stream_config(options))
-        found = list(drifts(info, options))
+        found = list(drifts(info, options, exclusive=exclusive, max_payload=self._connection.info.max_payload))
         if found:
             raise drift_error(info, found)
-        changes = additions(info, options)
-        if changes:
-            info = self.update_stream({**info.config, **changes})
+        wanted = changes(info, options, exclusive=exclusive)
+        if wanted:
+            _log.info("stream changed", extra={"stream": info.name, "settings": ", ".join(sorted(wanted))})
+            info = self.update_stream({**info.config, **wanted})
         return info
 
     def create_stream(self, config: Mapping[str, Any]) -> StreamInfo:

@@ -36,8 +36,11 @@ class Server:
 class NatsOptions:
     """Connection, stream and publishing settings. Immutable, picklable, and usable as a cache key.
 
-    `discard` is `new`: at a limit the stream refuses further messages, the pipeline reports a full stream and the
-    source keeps the rows. `old` would drop messages that were already acknowledged, without a word.
+    A limit that is None is left as it is in a stream that is there. A new stream has none, and remembers message ids
+    for two minutes.
+
+    `discard` is `new` unless said otherwise: at a limit the stream refuses further messages, the pipeline reports a
+    full stream and the source keeps the rows. `old` drops messages that were already acknowledged.
 
     `window` is the number of messages on their way at a time. Four thousand keep a server of the same network busy;
     raise it for one that is many milliseconds away. All publishers of a stream share the server's queue for it, which
@@ -54,11 +57,11 @@ class NatsOptions:
     url: str = field(default="nats://127.0.0.1:4222", repr=False)
     storage: Literal["file", "memory"] = "file"
     replicas: int = 1
-    duplicate_window_s: float = 120.0
-    max_age_s: float = 0.0  # 0: for ever
-    max_bytes: int = -1  # -1: no limit
-    max_msgs: int = -1
-    discard: Literal["new", "old"] = "new"
+    duplicate_window_s: float | None = None
+    max_age_s: float | None = None  # 0: for ever
+    max_bytes: int | None = None  # -1: no limit
+    max_msgs: int | None = None
+    discard: Literal["new", "old"] | None = None
     acks: Literal["each", "batch"] = "each"
     window: int = 4_000
     window_bytes: int = 16 * 1024 * 1024
@@ -88,8 +91,8 @@ class NatsOptions:
         _require(self.window_bytes > 0, "window_bytes", "must be positive")
         _require(self.ack_timeout_s > 0, "ack_timeout_s", "must be positive")
         _require(self.connect_timeout_s > 0, "connect_timeout_s", "must be positive")
-        _require(self.duplicate_window_s >= 0, "duplicate_window_s", "must not be negative")
-        _require(self.max_age_s >= 0, "max_age_s", "must not be negative; 0 keeps messages for ever")
+        _require((self.duplicate_window_s or 0) >= 0, "duplicate_window_s", "must not be negative")
+        _require((self.max_age_s or 0) >= 0, "max_age_s", "must not be negative; 0 keeps messages for ever")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_cert", "tls_cert and tls_key go together")
         self._check_choices()
         self.servers()
@@ -110,9 +113,9 @@ class NatsOptions:
         return servers
 
     def _check_choices(self) -> None:
-        choices = {"storage": ("file", "memory"), "discard": ("new", "old"), "acks": ("each", "batch")}
+        choices = {"storage": ("file", "memory"), "discard": ("new", "old", None), "acks": ("each", "batch")}
         for name, allowed in choices.items():
-            _require(getattr(self, name) in allowed, name, f"one of {', '.join(allowed)}")
+            _require(getattr(self, name) in allowed, name, f"one of {', '.join(filter(None, allowed))}")
 
 
 def check_stream_name(name: str) -> str:

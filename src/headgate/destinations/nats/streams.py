@@ -12,9 +12,25 @@ from headgate.wire.nats import covers
 if TYPE_CHECKING:
     from headgate.destinations.nats.options import NatsOptions
 
-__all__ = ["StreamInfo", "additions", "drift_error", "drifts", "stream_config"]
+__all__ = ["StreamInfo", "changes", "drift_error", "drifts", "stream_config"]
 
 _NANOSECONDS = 1_000_000_000
+_DUPLICATE_WINDOW_S = 120.0
+
+# Deny_delete, deny_purge, republish, compression, placement, allow_msg_ttl, max_consumers and first_seq are not here:
+# they neither drop, move nor refuse what we store.
+_REFUSED = {
+    "no_ack": "no_ack is set: the stream never confirms that it stored a message",
+    "sealed": "the stream is sealed",
+    "mirror": "the stream is a mirror and takes no messages",
+    "allow_msg_counter": "allow_msg_counter is set: the stream takes counters only",
+}
+_REFUSED_IF_EXCLUSIVE = {
+    "sources": "the stream has sources: their messages would come between ours",
+    "subject_transform": "subject_transform is set: messages would be stored under other subjects than ours",
+    "allow_rollup_hdrs": "allow_rollup_hdrs is set: one message of anybody may erase those before it",
+    "subject_delete_marker_ttl": "subject_delete_marker_ttl is set: the server would put markers between our messages",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,57 +81,105 @@ class StreamInfo:
 
 def stream_config(options: NatsOptions) -> dict[str, Any]:
     """The configuration to create the stream with."""
+    max_age_s = options.max_age_s or 0.0
     # The server refuses a duplicate window that is longer than messages live.
-    window_s = min(options.duplicate_window_s, options.max_age_s or options.duplicate_window_s)
+    window_s = _DUPLICATE_WINDOW_S if options.duplicate_window_s is None else options.duplicate_window_s
     return {
         "name": options.stream,
         "subjects": list(options.subjects),
         "retention": "limits",
         "storage": options.storage,
         "num_replicas": options.replicas,
-        "discard": options.discard,
-        "max_age": round(options.max_age_s * _NANOSECONDS),
-        "max_bytes": options.max_bytes,
-        "max_msgs": options.max_msgs,
-        "duplicate_window": round(window_s * _NANOSECONDS),
+        "discard": options.discard or "new",
+        "max_age": round(max_age_s * _NANOSECONDS),
+        "max_bytes": -1 if options.max_bytes is None else options.max_bytes,
+        "max_msgs": -1 if options.max_msgs is None else options.max_msgs,
+        "duplicate_window": round(min(window_s, max_age_s or window_s) * _NANOSECONDS),
         "allow_direct": True,
         "allow_batched": options.acks == "batch",
     }
 
 
-def additions(info: StreamInfo, options: NatsOptions) -> dict[str, Any]:
-    """Changes that only add: further subjects, a longer duplicate window, permission for batches.
+def changes(info: StreamInfo, options: NatsOptions, *, exclusive: bool = False) -> dict[str, Any]:
+    """What to change in a stream that is there: additions always, limits where an option sets them.
 
-    They take nothing from whoever else uses the stream, so they are made without asking.
+    A shared stream holds messages of others, so there limits are only raised; `drifts` refuses the rest.
     """
-    wanted = stream_config(options)
-    changes: dict[str, Any] = {}
+    wanted, found = stream_config(options), _additions(info, options)
+    found |= {name: wanted[name] for name in _limits_to_set(info, options) if exclusive or _raises(info, wanted, name)}
+    window, max_age = wanted["duplicate_window"], found.get("max_age", info.config.get("max_age", 0))
+    window = min(window, max_age or window)
+    actual = info.config.get("duplicate_window", 0)
+    if window > actual or (options.duplicate_window_s and window < actual) or 0 < max_age < actual:
+        found["duplicate_window"] = window
+    return found
+
+
+def _additions(info: StreamInfo, options: NatsOptions) -> dict[str, Any]:
+    """Further subjects and permission for batches: they take nothing from anybody else."""
+    found: dict[str, Any] = {}
     missing = [subject for subject in options.subjects if not any(covers(own, subject) for own in info.subjects)]
     if missing:
         kept = [own for own in info.subjects if not any(covers(new, own) for new in missing)]
-        changes["subjects"] = kept + missing
-    if wanted["duplicate_window"] > info.config.get("duplicate_window", 0):
-        changes["duplicate_window"] = wanted["duplicate_window"]
-    if wanted["allow_batched"] and not info.config.get("allow_batched"):
-        changes["allow_batched"] = True
-    return changes
+        found["subjects"] = kept + missing
+    if options.acks == "batch" and not info.config.get("allow_batched"):
+        found["allow_batched"] = True
+    return found
 
 
-def drifts(info: StreamInfo, options: NatsOptions) -> Iterator[str]:
-    """What cannot be reconciled without a decision, one sentence each."""
+def _limits_to_set(info: StreamInfo, options: NatsOptions) -> Iterator[str]:
+    """Limits that an option sets and that the stream has otherwise. What no option sets is the stream's own affair."""
     wanted = stream_config(options)
-    for name in ("storage", "num_replicas", "discard", "max_age", "max_bytes", "max_msgs"):
-        actual = info.config.get(name, 0)
-        if actual != wanted[name]:
-            yield f"{name} is {actual}, wanted {wanted[name]}"
+    given = {
+        "max_age": options.max_age_s,
+        "max_bytes": options.max_bytes,
+        "max_msgs": options.max_msgs,
+        "discard": options.discard,
+    }
+    for name, value in given.items():
+        if value is not None and info.config.get(name, 0) != wanted[name]:
+            yield name
+
+
+def _raises(info: StreamInfo, wanted: Mapping[str, Any], name: str) -> bool:
+    """Whether the wanted limit keeps everything that the stream's own one keeps."""
+    if name == "discard":
+        return bool(wanted[name] == "new")
+    return bool(wanted[name] <= 0 or 0 < info.config.get(name, 0) <= wanted[name])
+
+
+def drifts(info: StreamInfo, options: NatsOptions, *, exclusive: bool = False, max_payload: int = 0) -> Iterator[str]:
+    """What cannot be reconciled without a decision, one sentence each."""
+    wanted, config = stream_config(options), info.config
+    for name in ("storage", "num_replicas"):
+        if config.get(name) != wanted[name]:
+            yield f"{name} is {config.get(name)}, wanted {wanted[name]}"
+    if not exclusive:
+        for name in _limits_to_set(info, options):
+            if not _raises(info, wanted, name):
+                yield f"{name} is {config.get(name, 0)}, wanted {wanted[name]}, which may drop messages of others"
+    if options.discard is None and info.discard == "old" and (info.max_bytes > 0 or info.max_msgs > 0):
+        yield "discard is old: at its limit the stream drops messages that were acknowledged"
+    for name, sentence in _REFUSED.items():
+        if config.get(name):
+            yield sentence
     if info.retention != "limits":
         yield f"retention is {info.retention}: the stream may drop messages that nobody has read"
-    if info.config.get("no_ack"):
-        yield "no_ack is set: the stream never confirms that it stored a message"
-    if info.config.get("sealed"):
-        yield "the stream is sealed"
-    if info.config.get("mirror"):
-        yield "the stream is a mirror and takes no messages"
+    if config.get("persist_mode") == "async":
+        yield "persist_mode is async: the stream confirms messages before it has stored them"
+    if exclusive:
+        yield from _broken_promises(config, max_payload)
+
+
+def _broken_promises(config: Mapping[str, Any], max_payload: int) -> Iterator[str]:
+    """Settings under which a stream of one pipeline loses, moves or mixes in messages, or cannot take them."""
+    for name, sentence in _REFUSED_IF_EXCLUSIVE.items():
+        if config.get(name):
+            yield sentence
+    if config.get("max_msgs_per_subject", -1) > 0:
+        yield "max_msgs_per_subject is set: changes of a row would vanish from the middle of the stream"
+    if 0 < config.get("max_msg_size", -1) < max_payload:
+        yield f"max_msg_size is {config['max_msg_size']}, less than the server's max_payload of {max_payload}"
 
 
 def drift_error(info: StreamInfo, found: list[str]) -> HeadgateError:

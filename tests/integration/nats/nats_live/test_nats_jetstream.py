@@ -58,6 +58,47 @@ def test_drift_is_refused_and_named(jetstream: JetStream, make_stream: MakeStrea
     assert jetstream.stream_info(options.stream) == before
 
 
+def test_settings_of_an_own_stream_are_applied(jetstream: JetStream, make_stream: MakeStream) -> None:
+    options = make_stream()
+    wanted = replace(options, max_age_s=60.0, max_bytes=5_000_000, max_msgs=30, discard="old", duplicate_window_s=10.0)
+    info = jetstream.ensure_stream(wanted, exclusive=True)
+    assert (info.max_age_s, info.max_bytes, info.max_msgs, info.discard) == (60, 5_000_000, 30, "old")
+    assert info.duplicate_window_s == 10
+    unset = replace(options, discard="old", duplicate_window_s=10.0)
+    assert jetstream.ensure_stream(unset, exclusive=True) == info  # what is not set stays
+    unlimited = replace(options, max_age_s=0.0, max_bytes=-1, max_msgs=-1, discard="new", duplicate_window_s=300.0)
+    info = jetstream.ensure_stream(unlimited, exclusive=True)
+    assert (info.max_age_s, info.max_bytes, info.max_msgs, info.discard) == (0, -1, -1, "new")
+    assert info.duplicate_window_s == 300
+    shorter = jetstream.ensure_stream(replace(options, max_age_s=60.0), exclusive=True)
+    assert (shorter.max_age_s, shorter.duplicate_window_s) == (60, 60)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"max_msgs_per_subject": 1},
+        {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True},
+        {"allow_rollup_hdrs": True},
+        {"subject_transform": {"src": ">", "dest": "moved.>"}},
+        {"sources": [{"name": "OTHERS"}]},
+        {"max_msg_size": 1000},
+    ],
+)
+def test_an_own_stream_that_breaks_promises_is_refused(
+    jetstream: JetStream, make_stream: MakeStream, setting: dict[str, object]
+) -> None:
+    options = make_stream()
+    info = jetstream.stream_info(options.stream)
+    assert info
+    before = jetstream.update_stream({**info.config, **setting})
+    with pytest.raises(StateError, match=next(iter(setting))) as caught:
+        jetstream.ensure_stream(options, exclusive=True)
+    assert options.stream in caught.value.remedy
+    assert jetstream.stream_info(options.stream) == before
+    assert jetstream.ensure_stream(options) == before  # several writers may want just that
+
+
 def test_overlapping_subjects_and_missing_replicas(jetstream: JetStream, make_stream: MakeStream) -> None:
     options = make_stream()
     with pytest.raises(ConfigError, match="overlap"):
