@@ -8,6 +8,8 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from headgate.control.folding import FoldingFilter
+
 __all__ = ["configure_logs"]
 
 _QUIET = ("py4j", "uvicorn", "asyncio", "httpx", "picows")
@@ -17,6 +19,7 @@ def configure_logs(level: str, style: Literal["logfmt", "json"], stream: TextIO 
     """Send every `logging` record of the process through one renderer."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(style))
+    handler.addFilter(FoldingFilter(handler))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)

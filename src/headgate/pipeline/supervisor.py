@@ -185,6 +185,7 @@ class Supervisor:
             now = self.reporter.report
             if now.status is Status.DEGRADED and (now.batches_total > before.batches_total or query.idle):
                 self.reporter.status(Status.RUNNING)
+                _log.info("pipeline runs again", extra={"pipeline": self.spec.name})
         query.stop(self.spec.stop_grace_s)
 
     def _tell(self, error: HeadgateError) -> None:
