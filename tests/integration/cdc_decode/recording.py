@@ -55,7 +55,7 @@ class Recording:
     def spool(self, directory: Path) -> None:
         """The same as a spool, filled by the reader's own intake."""
         with closing(SpoolWriter(directory)) as writer:
-            intake = Intake(writer, lambda: None)
+            intake = Intake(writer)
             for lsn, payload in self.messages():
                 intake.take(payload, lsn)
                 writer.flush()

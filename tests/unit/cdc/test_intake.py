@@ -46,7 +46,7 @@ def insert(value: bytes, xid: int | None = None) -> Insert:
 
 def take_all(writer: SpoolWriter, messages: list[Message]) -> list[tuple[int, list[Message]]]:
     """Feed the messages, then read the spool back: (end LSN, decoded messages) per transaction."""
-    intake = Intake(writer, lambda: None)
+    intake = Intake(writer)
     for number, message in enumerate(messages):
         intake.take(encode_message(message), 1000 + number)
     writer.flush()
@@ -146,6 +146,6 @@ def test_a_message_without_a_transaction_becomes_one(open_spool: Open, tmp_path:
 
 @pytest.mark.parametrize("data", [b"Z123", b"C", b"R", b"c12", encode_message(commit(9))])
 def test_nonsense_raises_our_error(open_spool: Open, tmp_path: Path, data: bytes) -> None:
-    intake = Intake(open_spool(tmp_path), lambda: None)
+    intake = Intake(open_spool(tmp_path))
     with pytest.raises(ProtocolError):
         intake.take(data, 1)

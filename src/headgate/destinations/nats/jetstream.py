@@ -153,11 +153,6 @@ class JetStream:
             raise api_error(answer, self._connection.where)
         return StreamInfo.parse(answer)
 
-    def stream_names(self, subject: str) -> list[str]:
-        """The streams that take a subject, wildcards included."""
-        names = self._call("STREAM.NAMES", {"subject": subject}).get("streams") or []
-        return [str(name) for name in names]
-
     def delete_stream(self, name: str) -> bool:
         """Delete a stream with all it holds; False if there was none."""
         answer = self._ask(f"STREAM.DELETE.{check_stream_name(name)}")

@@ -191,7 +191,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.located:
             yield located(partition.range_)
             return
-        types = read_types(self._options.spool_dir)
+        types = read_types(self._options.spool_dir, partition.range_.start_lsn)
         for batch in partition.range_.decode(self._options, types):
             yield self._typed.rows(batch, types) if self._typed else batch
 

@@ -7,16 +7,24 @@ catalog's details where the catalog still has the same column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.sources.postgres_cdc.slot import Connection
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 
-__all__ = ["Description", "describe_relation", "describe_tables"]
+__all__ = [
+    "Description",
+    "Published",
+    "describe_published",
+    "describe_relations",
+    "describe_tables",
+    "published_tables",
+]
 
 Description = dict[str, Any]
 
@@ -34,17 +42,55 @@ _IDENTITIES = {
 }
 
 
+class Published(NamedTuple):
+    """A table of a publication. `names` are the columns that it sends, as JSON, or None for all."""
+
+    relation_id: int
+    schema: str
+    table: str
+    names: str | None
+    membership: str
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.schema, self.table
+
+
+def published_tables(connection: Connection, publications: Sequence[str]) -> list[Published]:
+    """The tables as their rows are sent. It takes a while where there are thousands."""
+    return [Published(**row) for row in connection.execute(_query("published"), {"publications": list(publications)})]
+
+
+def describe_published(connection: Connection, tables: Sequence[Published]) -> list[Description]:
+    """Published tables as the catalog has them now; one that is gone meanwhile is left out."""
+    return _described(connection, {each.relation_id: each.names for each in tables})
+
+
 def describe_tables(connection: Connection, publications: Sequence[str]) -> list[Description]:
     """Every published table as the catalog has it now."""
-    query = resources.files("headgate.sources.postgres_cdc").joinpath("describe.sql").read_bytes()
-    rows = connection.execute(query, {"publications": list(publications)}).fetchall()
+    return describe_published(connection, published_tables(connection, publications))
+
+
+def describe_relations(connection: Connection, relations: Sequence[Relation]) -> list[Description]:
+    """Shapes that the stream has shown."""
+    names = {each.relation_id: json.dumps([column.name for column in each.columns]) for each in relations}
+    now = {each["relation_id"]: each for each in _described(connection, names)}
+    return [_shown(connection, each, now.get(each.relation_id)) for each in relations]
+
+
+def _described(connection: Connection, names: Mapping[int, str | None]) -> list[Description]:
+    values = {"relations": list(names), "names": list(names.values())}
+    rows = connection.execute(_query("describe"), values).fetchall()
     return [_table(list(group)) for _, group in groupby(rows, key=lambda row: row["relation_id"])]
 
 
-def describe_relation(connection: Connection, publications: Sequence[str], relation: Relation) -> Description:
-    """A shape that the stream has shown."""
+def _query(name: str) -> bytes:
+    return resources.files("headgate.sources.postgres_cdc").joinpath(f"{name}.sql").read_bytes()
+
+
+def _shown(connection: Connection, relation: Relation, now: Description | None) -> Description:
+    """What the stream says, with what the catalog still knows of it."""
     version = schema_version(relation)
-    now = next((d for d in describe_tables(connection, publications) if d["relation_id"] == relation.relation_id), None)
     if now is not None and now["version"] == version:
         return now
     known = {(c["name"], c["type_oid"]): c for c in now["columns"]} if now else {}

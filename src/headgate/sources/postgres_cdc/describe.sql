@@ -1,12 +1,9 @@
--- Every column of the tables of some publications, with all that a consumer may want to know of it. Any role may ask.
--- to_jsonb: before PostgreSQL 15 pg_publication_tables has no list of columns.
-with published as (
-  select c.oid, max((to_jsonb(p) -> 'attnames')::text)::jsonb as names
-  from pg_catalog.pg_publication_tables p
-  join pg_catalog.pg_namespace n on n.nspname = p.schemaname
-  join pg_catalog.pg_class c on c.relname = p.tablename and c.relnamespace = n.oid
-  where p.pubname = any (%(publications)s)
-  group by c.oid
+-- Every column of some tables, with all that a consumer may want to know of it. Any role may ask.
+-- `relations` are oids: whatever else the database has costs nothing. `names` are, beside each, the columns that are
+-- published, or null for all that a publication without a list of columns sends.
+with asked as (
+  select u.oid, u.names::jsonb as names
+  from unnest(%(relations)s::oid[], %(names)s::text[]) u (oid, names)
 )
 select c.oid::bigint as relation_id,
        n.nspname::text as schema,
@@ -19,7 +16,7 @@ select c.oid::bigint as relation_id,
        tn.nspname::text as type_schema,
        a.atttypid::bigint as type_oid,
        a.atttypmod as typmod,
-       case when e.oid is not null then 'array'
+       case when e.typarray = t.oid then 'array'
             when t.typtype = 'e' then 'enum'
             when t.typtype = 'd' then 'domain'
             when t.typtype = 'c' then 'composite'
@@ -30,26 +27,26 @@ select c.oid::bigint as relation_id,
        case when a.attgenerated = '' then pg_get_expr(d.adbin, d.adrelid) end as default,
        case a.attgenerated when 's' then 'stored' when 'v' then 'virtual' end as generated,
        case a.attidentity when 'a' then 'always' when 'd' then 'by default' end as identity_kind,
-       c.relreplident = 'f' or coalesce(a.attnum = any (k.indkey), false) as key,
-       coalesce(published.names ? a.attname::text, true)
-         and (a.attgenerated = '' or current_setting('server_version_num')::int >= 180000 and published.names is not null)
+       c.relreplident = 'f' or coalesce(a.attnum = any ((k.indkey::int2[])[0:k.indnkeyatts - 1]), false) as key,
+       coalesce(asked.names ? a.attname::text, true)
+         and (a.attgenerated = '' or current_setting('server_version_num')::int >= 180000 and asked.names is not null)
          as replicated,
-       array_position(pk.indkey::int[], a.attnum::int) as key_place,
-       format_type(e.oid, null) as element,
+       array_position((pk.indkey::int2[])[0:pk.indnkeyatts - 1], a.attnum) as key_place,
+       case when e.typarray = t.oid then format_type(e.oid, null) end as element,
        (select array_agg(l.enumlabel::text order by l.enumsortorder) from pg_catalog.pg_enum l
-        where l.enumtypid = coalesce(e.oid, t.oid)) as labels,
+        where l.enumtypid = case when e.typarray = t.oid then e.oid else t.oid end) as labels,
        case when t.typtype = 'd' then format_type(t.typbasetype, t.typtypmod) end as base_type,
        (select jsonb_agg(jsonb_build_object('name', f.attname, 'type', format_type(f.atttypid, f.atttypmod))
                          order by f.attnum)
         from pg_catalog.pg_attribute f
         where t.typtype = 'c' and f.attrelid = t.typrelid and f.attnum > 0 and not f.attisdropped) as fields
-from published
-join pg_catalog.pg_class c on c.oid = published.oid
+from asked
+join pg_catalog.pg_class c on c.oid = asked.oid
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
 join pg_catalog.pg_type t on t.oid = a.atttypid
 join pg_catalog.pg_namespace tn on tn.oid = t.typnamespace
-left join pg_catalog.pg_type e on e.typarray = t.oid
+left join pg_catalog.pg_type e on e.oid = t.typelem and t.typelem <> 0
 left join pg_catalog.pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 left join pg_catalog.pg_index pk on pk.indrelid = c.oid and pk.indisprimary
 left join pg_catalog.pg_index k on k.indrelid = c.oid

@@ -2,7 +2,8 @@
 
 B   as PostgreSQL sends it, then the number of the transaction's events (u32): an event can say which of how many
     it is, so that a consumer knows a whole transaction from half of one
-H   a table's new description, before the transaction whose rows need it; it takes no ordinal
+H   a table's new description, before the transaction whose rows need it; it takes no ordinal. With the number 0xFFFF
+    it is no event but tells the decoder of types that are different from here on
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.model import ProtocolError
+from headgate.wire.pgtypes import TypeInfo
 
-__all__ = ["COUNT_AT", "SchemaFrame", "begin_frame", "count_bytes", "events_in"]
+__all__ = ["COUNT_AT", "SchemaFrame", "TypesFrame", "begin_frame", "count_bytes", "events_in"]
 
 _BEGIN = struct.Struct("!cQqII")
 _COUNT = struct.Struct("!I")
@@ -22,6 +24,7 @@ _SCHEMA = struct.Struct("!cQqIH")
 COUNT_AT = _BEGIN.size - _COUNT.size  # in a Begin
 _TRUNCATE = ord("T")
 _CHANGES = frozenset(b"IUDTM")
+_TYPES = 0xFFFF
 
 
 def begin_frame(commit_lsn: int, time_us: int, xid: int, count: int) -> bytes:
@@ -71,3 +74,23 @@ class SchemaFrame(NamedTuple):
         if not (isinstance(description.get("schema"), str) and isinstance(description.get("table"), str)):
             raise ProtocolError("a description of a table without its name", where="spool")
         return cls(commit_lsn, time_us, xid, number, description)
+
+
+class TypesFrame(NamedTuple):
+    """Types that rows behind this place are read by."""
+
+    types: list[TypeInfo]
+
+    def encode(self) -> bytes:
+        """The message as it lies in the spool."""
+        return _SCHEMA.pack(b"H", 0, 0, 0, _TYPES) + msgspec.json.encode(self.types)
+
+    @classmethod
+    def decode(cls, message: bytes) -> TypesFrame | None:
+        """None if the message is a description."""
+        try:
+            if _SCHEMA.unpack_from(message)[-1] != _TYPES:
+                return None
+            return cls(msgspec.json.decode(message[_SCHEMA.size :], type=list[TypeInfo]))
+        except (struct.error, msgspec.MsgspecError) as error:
+            raise ProtocolError(f"a malformed list of types: {error}", where="spool") from None

@@ -6,12 +6,12 @@ It looks at a message's kind and ids only; decoding the rows is Spark's work, la
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from headgate.model import ProtocolError
-from headgate.sources.postgres_cdc.frames import COUNT_AT, SchemaFrame, begin_frame, count_bytes, events_in
-from headgate.sources.postgres_cdc.schemas import DDL_PREFIX, SchemaBook
+from headgate.sources.postgres_cdc.frames import COUNT_AT, begin_frame, count_bytes, events_in
+from headgate.sources.postgres_cdc.knowledge import DDL_PREFIX, Knowledge
 from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction
 from headgate.sources.postgres_cdc.streamed import StreamedTransactions
 from headgate.wire.pgoutput import Decoder, Relation
@@ -29,22 +29,24 @@ _STREAM_COMMIT = struct.Struct("!cIBQQq")  # kind, xid, flags, commit LSN, end L
 _INSERT = ord("I")
 _RELATION = ord("R")
 _MESSAGE = ord("M")
-_FIRST_CUSTOM_TYPE = 16384  # PostgreSQL gives lower oids to what is built in
+_ROWS = frozenset(b"IUD")
+_TRUNCATE = ord("T")
+_TRUNCATE_HEAD = 6  # kind, count, options; then the relations
+_TELLING = frozenset({_RELATION, _MESSAGE})
 
 
 class Intake:
     """Takes pgoutput messages in the order of the stream."""
 
-    def __init__(self, spool: SpoolWriter, learn_types: Callable[[], None], schemas: SchemaBook | None = None) -> None:
+    def __init__(self, spool: SpoolWriter, knowledge: Knowledge | None = None) -> None:
         self._spool = spool
-        self._schemas = schemas
-        self._learn_types = learn_types
-        self._known_types: set[int] = set()
+        self._knowledge = knowledge
+        if knowledge is not None:
+            spool.before_flush = knowledge.sync
         self._streamed = StreamedTransactions(spool.directory)
         self._body: bytearray | None = None  # the transaction being received, if one is
         self._changes = 0
-        self._relations: list[bytes] = []
-        self._ddl = False  # the transaction says that it changes tables
+        self._seen = _Seen()
         self._stream_xid: int | None = None  # inside a block of a streamed transaction
         self.transactions_total = 0
         self.changes_total = 0
@@ -53,6 +55,11 @@ class Intake:
     def idle(self) -> bool:
         """Whether nothing is half received."""
         return self._body is None and self._stream_xid is None
+
+    def look(self) -> None:
+        """Now and then: what of the catalog has the stream not told?"""
+        if self._knowledge is not None:
+            self._knowledge.look()
 
     def take(self, message: memoryview | bytes, lsn: int) -> None:
         """One pgoutput message, at its LSN."""
@@ -74,11 +81,10 @@ class Intake:
         body += message
         if kind == _INSERT:
             self._changes += 1
-        elif kind == _RELATION:
-            self._relations.append(bytes(message))
-        else:
+        elif kind != _RELATION:
             self._changes += events_in(message)
-            self._ddl = self._ddl or _is_ddl(message)
+        if self._seen.pending or kind in _TELLING:
+            self._seen.take(kind, message)
 
     def _control(self, kind: int, message: memoryview | bytes, lsn: int) -> None:
         match chr(kind):
@@ -111,8 +117,7 @@ class Intake:
     def _open(self, begin: bytes) -> None:
         self._body = bytearray(_LENGTH.pack(len(begin)) + begin)
         self._changes = 0
-        self._relations = []
-        self._ddl = False
+        self._seen = _Seen()
 
     def _commit(self, commit_lsn: int, end_lsn: int, time_us: int) -> None:
         if self._body is None:
@@ -121,7 +126,7 @@ class Intake:
 
     def _finish(self, transaction: Transaction, chunks: list[bytearray]) -> None:
         """Relations are on disk before the transaction becomes visible; an empty transaction is no news."""
-        head = self._describe(self._relations, transaction, ddl=self._ddl)
+        head = self._head(self._seen, transaction)
         if transaction.changes:
             count = len(_LENGTH.pack(0)) + COUNT_AT
             chunks[0][count : count + 4] = count_bytes(transaction.changes)
@@ -133,25 +138,14 @@ class Intake:
         self.transactions_total += 1
         self.changes_total += transaction.changes
 
-    def _describe(self, messages: list[bytes], transaction: Transaction, *, ddl: bool) -> bytes:
+    def _head(self, seen: _Seen, transaction: Transaction) -> bytes:
         """Learn what the transaction shows of tables; returns what must be said of them before it."""
-        relations = [self._learn(message, transaction.end_lsn) for message in messages]
-        if self._schemas is None or not transaction.changes or not (relations or ddl):
+        for message in seen.relations:
+            self._spool.add_relation(transaction.end_lsn, message)
+        if self._knowledge is None or not transaction.changes:
             return b""
-        described = self._schemas.announce(transaction.commit_lsn, relations, ddl=ddl)
-        place = (transaction.commit_lsn, transaction.commit_time_us, transaction.xid)
-        frames = [SchemaFrame(*place, number, each).encode() for number, each in enumerate(described)]
-        return b"".join(_LENGTH.pack(len(frame)) + frame for frame in frames)
-
-    def _learn(self, message: bytes, end_lsn: int) -> Relation:
-        self._spool.add_relation(end_lsn, message)
-        relation = Decoder().decode(message)
-        assert isinstance(relation, Relation)
-        custom = {column.type_id for column in relation.columns if column.type_id >= _FIRST_CUSTOM_TYPE}
-        if not custom <= self._known_types:
-            self._known_types |= custom
-            self._learn_types()
-        return relation
+        shown = map(_decoded, seen.relations)
+        return self._knowledge.head(transaction, [each for each in shown if each.relation_id in seen.used], seen.ddl)
 
     def _add_streamed(self, message: memoryview | bytes) -> None:
         """Inside a streamed block every message carries its subtransaction behind its kind; the spool wants it off."""
@@ -161,25 +155,22 @@ class Intake:
 
     def _commit_streamed(self, message: memoryview | bytes) -> None:
         _, xid, _, commit_lsn, end_lsn, time_us = _STREAM_COMMIT.unpack_from(message)
-        changes, relations, ddl = self._count(xid)
+        changes, seen = self._count(xid)
         transaction = Transaction(end_lsn, commit_lsn, time_us, xid, changes)
-        head = self._describe(relations, transaction, ddl=ddl)
+        head = self._head(seen, transaction)
         if changes:
             begin = begin_frame(commit_lsn, time_us, xid, changes)
             self._append(transaction, chain([head], self._framed(xid, begin)))
         self._streamed.discard(xid)
 
-    def _count(self, xid: int) -> tuple[int, list[bytes], bool]:
-        """Events, Relation messages, and whether tables are changed."""
-        changes, ddl = 0, False
-        relations: list[bytes] = []
+    def _count(self, xid: int) -> tuple[int, _Seen]:
+        """Events, and what is seen of tables."""
+        changes, seen = 0, _Seen()
         for message in self._streamed.messages(xid):
-            if message[0] == _RELATION:
-                relations.append(message)
-            else:
-                changes += events_in(message)
-                ddl = ddl or _is_ddl(message)
-        return changes, relations, ddl
+            changes += events_in(message)
+            if seen.pending or message[0] in _TELLING:
+                seen.take(message[0], message)
+        return changes, seen
 
     def _framed(self, xid: int, begin: bytes) -> Iterator[bytes]:
         yield _LENGTH.pack(len(begin)) + begin
@@ -211,7 +202,41 @@ class Intake:
         self._streamed.discard_all()
 
 
-def _is_ddl(message: memoryview | bytes) -> bool:
-    """Whether it is the note of the event trigger that reports DDL."""
-    prefix = DDL_PREFIX.encode() + b"\0"
-    return message[0] == _MESSAGE and bytes(message[_MESSAGE_HEAD : _MESSAGE_HEAD + len(prefix)]) == prefix
+class _Seen:
+    """What a transaction shows of tables: their Relation messages, and notes of the trigger that reports DDL.
+
+    With `publish_via_partition_root` PostgreSQL also describes the leaf that a row is in, and then sends the row as one
+    of the root. So a relation counts once a change right behind its description names it.
+    """
+
+    def __init__(self) -> None:
+        self.relations: list[bytes] = []
+        self.used: set[int] = set()
+        self.pending: set[int] = set()  # described, and no change came yet
+        self.ddl: list[bytes] = []
+
+    def take(self, kind: int, message: memoryview | bytes) -> None:
+        if kind == _RELATION:
+            (relation_id,) = _XID.unpack_from(message, 1)
+            self.relations.append(bytes(message))
+            self.pending.add(relation_id)
+        elif kind == _MESSAGE:
+            self._take_note(bytes(message))
+        elif kind in _ROWS:
+            self.used |= self.pending.intersection(_XID.unpack_from(message, 1))
+            self.pending.clear()
+        elif kind == _TRUNCATE:
+            (count,) = _XID.unpack_from(message, 1)
+            self.used |= self.pending.intersection(struct.unpack_from(f"!{count}I", message, _TRUNCATE_HEAD))
+            self.pending.clear()
+
+    def _take_note(self, message: bytes) -> None:
+        prefix = DDL_PREFIX.encode() + b"\0"
+        if message.startswith(prefix, _MESSAGE_HEAD):
+            self.ddl.append(message[_MESSAGE_HEAD + len(prefix) + _XID.size :])
+
+
+def _decoded(message: bytes) -> Relation:
+    relation = Decoder().decode(message)
+    assert isinstance(relation, Relation)
+    return relation

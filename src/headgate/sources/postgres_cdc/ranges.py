@@ -47,7 +47,7 @@ class Range:
         decoder = RangeDecoder(
             origin=self.system_id,
             relations=relations_before(options.spool_dir, self.start_lsn),
-            types=types or read_types(options.spool_dir),
+            types=types or read_types(options.spool_dir, self.start_lsn),
             format="msgpack" if options.table else options.envelope,
             subject=options.subject,
             images=options.images and not options.table,

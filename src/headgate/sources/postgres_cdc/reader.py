@@ -25,15 +25,12 @@ import msgspec
 
 from headgate.model import HeadgateError, OccupiedError, Retry
 from headgate.model.failpoints import failpoint
-from headgate.sources.postgres_cdc.catalog import load_types, write_types
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
-from headgate.sources.postgres_cdc.describe import Description, describe_relation, describe_tables
 from headgate.sources.postgres_cdc.intake import Intake
+from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
-from headgate.sources.postgres_cdc.schemas import SchemaBook
 from headgate.sources.postgres_cdc.slot import connect, ensure_publications, ensure_slot
 from headgate.sources.postgres_cdc.spool import SpoolWriter
-from headgate.wire.pgoutput import Relation
 
 __all__ = ["Reader", "ReaderOptions", "main"]
 
@@ -106,11 +103,10 @@ class Reader:
         with connect(options.url) as catalog:
             ensure_publications(catalog, options.publications, options.create_publication_for)
             slot = ensure_slot(catalog, options.slot, failover=options.failover)
-            write_types(self._directory, load_types(catalog))
-        schemas = SchemaBook(self._directory, self._describe, self._describe_all)
-        schemas.open()
+        knowledge = Knowledge(self._directory, Catalog(options.url, options.publications))
         link = ReplicationConnection(options.url, options.slot)
         try:
+            knowledge.open(slot.confirmed_lsn)
             server = link.identify()
             link.start(options.publications, protocol=options.protocol)
             # PostgreSQL sends again from the slot's position, so the spool begins again there, too.
@@ -127,31 +123,20 @@ class Reader:
             self._control.advance(slot.confirmed_lsn)
             self._tell(status="streaming", error=None)
             try:
-                self._pump(link, Intake(spool, self._learn_types, schemas))
+                self._pump(link, Intake(spool, knowledge))
             finally:
                 spool.close()
         finally:
+            knowledge.close()
             link.close()
             self._state = replace(self._state, reconnects_total=self._state.reconnects_total + 1)
-
-    def _learn_types(self) -> None:
-        """A relation uses a type that was not there when we connected."""
-        with connect(self._options.url) as catalog:
-            write_types(self._directory, load_types(catalog))
-
-    def _describe(self, relation: Relation) -> Description:
-        with connect(self._options.url) as catalog:
-            return describe_relation(catalog, self._options.publications, relation)
-
-    def _describe_all(self) -> list[Description]:
-        with connect(self._options.url) as catalog:
-            return describe_tables(catalog, self._options.publications)
 
     def _pump(self, link: ReplicationConnection, intake: Intake) -> None:
         while not self.stopping:
             if self._full(intake):
                 self._hold_back(link, intake)
                 continue
+            intake.look()
             drained = self._take_frames(link, intake)
             now = time.monotonic()
             if drained or now - self._told_at >= _STATUS_S:

@@ -15,7 +15,7 @@ Transactions are found by the end LSN of their commit: Spark's offsets are such 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -92,6 +92,7 @@ class SpoolWriter:
         self._rows_total = 0
         self._bytes_total = 0
         self.end_lsn = 0  # of the newest transaction in the spool
+        self.before_flush: Callable[[], None] = lambda: None  # what must be on disk before anybody sees more
         self._rotate()
 
     @property
@@ -123,6 +124,7 @@ class SpoolWriter:
         """Make what was appended visible: bytes first, then the index."""
         if not self._pending_index:
             return
+        self.before_flush()
         assert self._data is not None
         assert self._index is not None
         self._data.flush()

@@ -18,7 +18,7 @@ from headgate.sources.postgres_poll.connections import Connection, connected
 from headgate.sources.postgres_poll.options import PollOptions, names
 from headgate.sources.postgres_snapshot.plan import table_name
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
-from headgate.wire.pgtypes import BUILTIN_TYPES, TypeInfo
+from headgate.wire.pgtypes import TypeInfo
 
 __all__ = ["RESERVED", "ROW_NUMBER", "Named", "PolledTable", "describe"]
 
@@ -100,10 +100,7 @@ def _typed(options: PollOptions, schema: str, name: str) -> TypedTable:
 
 
 def _types(connection: Connection, found: list[Row]) -> tuple[TypeInfo, ...]:
-    """Reading a large catalog is slow, and most tables need nothing of it."""
-    if all(row["type_id"] in BUILTIN_TYPES for row in found):
-        return ()
-    return tuple(load_types(connection))
+    return tuple(load_types(connection, {row["type_id"] for row in found}))
 
 
 def _key(options: PollOptions, rows: dict[str, Row], where: str) -> tuple[Named, ...]:

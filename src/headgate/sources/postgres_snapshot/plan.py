@@ -21,7 +21,7 @@ from headgate.sources.postgres_cdc.catalog import load_types
 from headgate.sources.postgres_cdc.slot import Connection
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
-from headgate.wire.pgtypes import BUILTIN_TYPES, TypeInfo
+from headgate.wire.pgtypes import TypeInfo
 
 __all__ = ["Leaf", "SnapshotTable", "TableRange", "plan_table", "quoted_name", "table_name"]
 
@@ -107,7 +107,7 @@ def plan_table(url: str, schema: str, table: str, publications: Sequence[str]) -
         columns = _columns(connection, row, f"{schema}.{table}")
         identity = ReplicaIdentity(row["identity"])
         relation = Relation(row["oid"], schema, table, identity, columns)
-        types = _needed(load_types(connection), {column.type_id for column in columns})
+        types = tuple(load_types(connection, {column.type_id for column in columns}))
         leaves = [_leaf(each, schema, table) for each in _query(connection, "leaves", relation=row["oid"])]
     return SnapshotTable(relation, types, _row_filter(row["published"]), tuple(leaves))
 
@@ -174,19 +174,6 @@ def _row_filter(published: Sequence[Mapping[str, Any]]) -> str:
     """A row is published if one of the publications wants it."""
     filters = sorted({each.get("rowfilter") or "" for each in published})
     return "" if "" in filters else " OR ".join(f"({each})" for each in filters)
-
-
-def _needed(types: Sequence[TypeInfo], wanted: set[int]) -> tuple[TypeInfo, ...]:
-    """Every table is a type, too, so a database may have many more types than a table needs."""
-    known = {info.oid: info for info in types}
-    found: dict[int, TypeInfo] = {}
-    while wanted:
-        oid = wanted.pop()
-        info = known.get(oid)
-        if info is not None and oid not in found:
-            found[oid] = info
-            wanted |= {info.element, info.base, *(each.type_id for each in info.attributes)} - BUILTIN_TYPES.keys()
-    return tuple(found.values())
 
 
 def _leaf(row: Mapping[str, Any], schema: str, table: str) -> Leaf:

@@ -67,32 +67,25 @@ class NameColumns:
 
     def __init__(self) -> None:
         self._operations = pa.array(layout.OPERATIONS)
-        self._known = -1
 
     def columns(self, shapes: Sequence[Shape], rows: Table, message_subjects: Sequence[str]) -> list[pa.Array]:
         """The four columns. `message_subjects` are those of the logical messages among the rows, in order."""
-        self._learn(shapes)
-        shape, operation = rows[:, layout.OF_SHAPE], rows[:, layout.OPERATION]
-        subjects, subject = self._subjects, shape * SUBJECT_COUNT + operation
-        without_table = shape == layout.NO_SHAPE
-        if message_subjects:
-            subject[without_table] = len(subjects) + np.arange(len(message_subjects))
-            subjects = pa.concat_arrays([subjects, pa.array(message_subjects, pa.string())])
-        table = pa.array(shape, mask=without_table)
+        operation = rows[:, layout.OPERATION]
+        used, shape = np.unique(rows[:, layout.OF_SHAPE], return_inverse=True)
+        without_table = rows[:, layout.OF_SHAPE] == layout.NO_SHAPE
+        # Of the shapes that are in this batch; a database may have thousands.
+        named = [None if number == layout.NO_SHAPE else shapes[number] for number in used.tolist()]
+        subjects = [text for each in named for text in (each.subjects if each else ("",) * SUBJECT_COUNT)]
+        subject = shape * SUBJECT_COUNT + np.where(without_table, 0, operation)
+        subject[without_table] = len(subjects) + np.arange(len(message_subjects))
+        schemas = pa.array([each.relation.schema if each else None for each in named], pa.string())
+        tables = pa.array([each.relation.name if each else None for each in named], pa.string())
         return [
-            subjects.take(pa.array(subject)),
+            pa.array([*subjects, *message_subjects], pa.string()).take(pa.array(subject)),
             self._operations.take(pa.array(operation)),
-            self._schemas.take(table),
-            self._tables.take(table),
+            schemas.take(pa.array(shape)),
+            tables.take(pa.array(shape)),
         ]
-
-    def _learn(self, shapes: Sequence[Shape]) -> None:
-        if self._known == len(shapes):
-            return
-        self._known = len(shapes)
-        self._subjects = pa.array([subject for shape in shapes for subject in shape.subjects], pa.string())
-        self._schemas = pa.array([shape.relation.schema for shape in shapes], pa.string())
-        self._tables = pa.array([shape.relation.name for shape in shapes], pa.string())
 
 
 def number_columns(rows: Table) -> list[pa.Array]:

@@ -29,7 +29,7 @@ from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
 from headgate.sources.postgres_cdc.decode.walk import walk_kernel
 from headgate.sources.postgres_cdc.decode.wording import wording_of
-from headgate.sources.postgres_cdc.frames import SchemaFrame
+from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
 from headgate.wire.envelope import DEFAULT_SUBJECT
 from headgate.wire.pgtypes import TypeCatalog
 
@@ -79,26 +79,32 @@ class RangeDecoder:
     ) -> None:
         if batch_rows < 1 or batch_bytes < 1:
             raise UsageError("a batch needs room for a row", remedy="Let batch_rows and batch_bytes be 1 at least.")
-        self._reference = Reference(origin, types, format, subject, database, server, timeline)
         self._timeline = timeline_text(timeline)
         self._form = _form_of(format)
-        forms = {
-            self._form: FormTables(wording_of(self._form, origin, timeline), types, whole_events=format == "debezium")
-        }
-        if images and layout.JSON not in forms:
-            forms[layout.JSON] = FormTables(wording_of(layout.JSON, origin, timeline), types, whole_events=False)
-        self._forms = forms
-        self._shapes = Shapes(self._reference, forms, relations)
-        self._names = NameColumns()
-        self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
-        self._picks = PickColumns(picks, self._form, self._shapes) if picks else None
+        self._types = types
+
+        def prepare(relations: Sequence[bytes]) -> None:
+            self._reference = Reference(origin, self._types, format, subject, database, server, timeline)
+            whole = format == "debezium"
+            forms = {self._form: FormTables(wording_of(self._form, origin, timeline), self._types, whole_events=whole)}
+            if images and layout.JSON not in forms:
+                wording = wording_of(layout.JSON, origin, timeline)
+                forms[layout.JSON] = FormTables(wording, self._types, whole_events=False)
+            self._forms = forms
+            self._shapes = Shapes(self._reference, forms, relations)
+            self._names = NameColumns()
+            self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
+            self._picks = PickColumns(picks, self._form, self._shapes) if picks else None
+
+        self._prepare = prepare
+        prepare(relations)
         self._schema = record_schema(images=images, picks=picks)
         self._walk = walk_kernel(self._form)
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
         self._rows = np.empty((batch_rows, layout.ROW_FIELDS), dtype=np.int64)
         self._gaps = np.empty((_GAPS_PER_ROW * batch_rows, layout.GAP_FIELDS), dtype=np.int64)
-        self._transaction = np.empty(forms[self._form].transaction_bytes, dtype=np.uint8)
+        self._transaction = np.empty(self._forms[self._form].transaction_bytes, dtype=np.uint8)
 
     def decode(self, buffers: Iterable[Buffer]) -> Iterator[pa.RecordBatch]:
         """The changes of the range, one row each. Every buffer holds whole transactions."""
@@ -141,6 +147,10 @@ class RangeDecoder:
         """The event that describes a table, alone in its batch. Debezium's readers know no such event."""
         message = message_at(src, int(state[layout.AT]) + LENGTH_BYTES)
         state[layout.AT] += LENGTH_BYTES + len(message)
+        if (types := TypesFrame.decode(message)) is not None:
+            self._types = self._types.with_types(types.types)
+            self._prepare(self._shapes.described)
+            return
         row = self._reference.schema_row(SchemaFrame.decode(message))
         if row:
             yield pa.RecordBatch.from_pylist([row], schema=self._schema)

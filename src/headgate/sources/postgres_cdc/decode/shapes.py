@@ -37,11 +37,17 @@ class Shapes:
         self._reference = reference
         self._forms = forms
         self._described: dict[int, bytes] = {}
-        self._current: dict[int, int] = {}  # the shapes in force, by relation id
+        # Relation ids in order, and the shape in force of each. Thousands may come in one range, one by one.
+        self._current = np.empty((0, 2), dtype=np.int64)
         self._tables: dict[int, Tables] = {}
         self.shapes: list[Shape] = []
         for message in relations:
             self._describe(message)
+
+    @property
+    def described(self) -> list[bytes]:
+        """The Relation messages that are in force."""
+        return list(self._described.values())
 
     def learn(self, message: bytes) -> None:
         """A Relation message in the stream: from here on the relation is as it says."""
@@ -61,7 +67,8 @@ class Shapes:
         samples = [Event(each, Position(0), 0, None, None, relation) for each in _TABLE_OPERATIONS]
         for form in self._forms.values():
             form.add(relation, [self._reference.head(sample) for sample in samples[: len(_ROW_OPERATIONS)]])
-        self._current[relation_id] = len(self.shapes)
+        at = int(np.searchsorted(self._current[:, 0], relation_id))
+        self._current = np.insert(self._current, at, (relation_id, len(self.shapes)), axis=0)
         self.shapes.append(Shape(relation, tuple(map(self._reference.subject, samples))))
         self._tables.clear()
 
@@ -69,8 +76,7 @@ class Shapes:
         """The tables for a format's kernel."""
         tables = self._tables.get(form)
         if tables is None:
-            relations = np.array(sorted(self._current.items()), dtype=np.int64).reshape(-1, 2)
-            tables = self._tables[form] = self._forms[form].arrays(relations)
+            tables = self._tables[form] = self._forms[form].arrays(self._current)
         return tables
 
     def _describe(self, message: bytes) -> None:
@@ -79,7 +85,13 @@ class Shapes:
             raise ProtocolError("not a Relation message", where="pgoutput")
         if self._described.get(relation_id) != message:
             self._described[relation_id] = message
-            self._current.pop(relation_id, None)
+            self._forget(relation_id)
+
+    def _forget(self, relation_id: int) -> None:
+        """Its shape is not in force any more."""
+        at = int(np.searchsorted(self._current[:, 0], relation_id))
+        if at < len(self._current) and self._current[at, 0] == relation_id:
+            self._current = np.delete(self._current, at, axis=0)
             self._tables.clear()
 
 
