@@ -8,6 +8,6 @@ await origin.pump()                        what committed since the last time go
 from __future__ import annotations
 
 from tests.bootstrap.origin import Origin
-from tests.bootstrap.servers import Database, fresh_database, shared_stack
+from tests.bootstrap.servers import Database, fresh_database, shared_stack, target_url
 
-__all__ = ["Database", "Origin", "fresh_database", "shared_stack"]
+__all__ = ["Database", "Origin", "fresh_database", "shared_stack", "target_url"]

@@ -10,15 +10,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headgate.embedded import Stack
 from headgate.wire.pgtypes import SESSION
 
-__all__ = ["Database", "fresh_database", "shared_stack"]
+__all__ = ["Database", "fresh_database", "shared_stack", "target_url"]
 
 _numbers = itertools.count(1)
 
@@ -61,3 +63,12 @@ def fresh_database() -> Iterator[Database]:
                 "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s", [name]
             )
             admin.execute(f"drop database {name} with (force)".encode())
+
+
+def target_url(kind: str, directory: Path, other: Database) -> str:
+    """Where a replica of that kind goes: a file in the directory, or the other database."""
+    if kind != "postgresql":
+        return f"{kind}:///{directory}/replica.db"
+    parts = {name: str(value) for name, value in conninfo_to_dict(other.url).items()}
+    database, user = parts.pop("dbname"), parts.pop("user")
+    return f"postgresql://{user}@/{database}?{urlencode(parts)}"

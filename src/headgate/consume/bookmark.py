@@ -1,8 +1,9 @@
 """How far a consumer has come: small, JSON, and enough to go on exactly there.
 
-sequence     every message up to it has been given out, but for tables that say `after`
-tables       by key: the shape in force, the snapshot that it began with, the rule if that is still needed,
-             and `lsn`, the commit of the last transaction on it: whatever is not behind it is a repetition
+sequence         every message up to it has been given out, but for tables that say `after`
+stream_created   when the stream was made: sequences of another one of the same name mean nothing
+tables           by key: the shape in force, the snapshot that it began with, the rule if that is still needed,
+                 and `whole`: no message of the table up to there is missing
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class TableMark(msgspec.Struct, omit_defaults=True):
     version: str
     snapshot_id: str = ""
     after: int = 0
-    lsn: int = 0
     rule: Rule | None = None
+    whole: int = -1  # -1: an older version did not look
 
 
 class Bookmark(msgspec.Struct):
@@ -38,6 +39,7 @@ class Bookmark(msgspec.Struct):
     msg_id: str | None
     tables: dict[str, TableMark]
     format: int = 1
+    stream_created: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self)

@@ -80,6 +80,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     lsn: str = "0/0"
     cdc_stream: str = ""
     cdc_sequence: int = 0
+    stream_created: str = ""
     xmin: int | None = None
     xmax: int | None = None
     xip: list[int] | None = None

@@ -26,9 +26,10 @@ from headgate.consume.change import (
     Step,
     Transaction,
 )
-from headgate.consume.follow import Follower, Joined
+from headgate.consume.follow import Follower
+from headgate.consume.joined import Joined
 from headgate.consume.link import Link
-from headgate.consume.reader import SequenceGone
+from headgate.consume.reader import SequenceGone, StreamReplaced
 from headgate.consume.schema import Schema
 from headgate.consume.schemas import Schemas
 from headgate.consume.snapshots import SnapshotBroken, Snapshots, rule_of
@@ -93,9 +94,7 @@ class Consumer:
         self._snapshots = Snapshots(
             self._link, self._places.init_stream, self._places.cdc_stream, self._snapshot_options
         )
-        self._follower = Follower(
-            self._link, self._schemas, self._places.cdc_stream, self._places.subject, takes_all=self._names is None
-        )
+        self._follower = Follower(self._link, self._schemas, self._places.cdc_stream, takes_all=self._names is None)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -144,11 +143,11 @@ class Consumer:
         """All there is to know, in order: what a program needs that keeps an exact copy."""
         follower = self._opened
         wanted = await self._begin(follower)
-        fresh = set(self._new_snapshots)  # of these an older snapshot does not do
+        fresh = dict.fromkeys(self._new_snapshots, 0)  # of these an older snapshot than that does not do
         while True:
             for table in [each for each in wanted if each not in follower.joined]:
                 try:
-                    async for step in self._join(follower, table, must_be_new=table in fresh):
+                    async for step in self._join(follower, table, fresh.get(table)):
                         yield step
                 except ConfigError as error:
                     if self._names is not None:
@@ -162,6 +161,10 @@ class Consumer:
                     yield part
                 fresh |= follower.take_dropped()
                 wanted += [table for table in follower.take_new() if table not in wanted]
+            except StreamReplaced as replaced:
+                stream = self._places.cdc_stream
+                logger.warning("the stream %s was deleted and made again; taking new snapshots", stream)
+                follower.forget_all(replaced.created)
             except SequenceGone as gone:
                 for table in follower.forget_before(gone.first):
                     logger.warning(
@@ -176,7 +179,9 @@ class Consumer:
 
     async def _begin(self, follower: Follower) -> list[TableName]:
         assert self._link is not None
-        await self._link.state(self._places.cdc_stream)  # says so if there is none
+        state = await self._link.state(self._places.cdc_stream)  # says so if there is none
+        follower.created = state.created
+        follower.subject = self._places.subject
         wanted = list(self._names) if self._names is not None else await self._schemas.tables()
         if self._resume is not None:
             await self._go_on(follower, self._resume, wanted)
@@ -194,7 +199,7 @@ class Consumer:
             schema = await self._schemas.of_version(table, mark.version)
             if schema is not None:
                 after = max(mark.after, bookmark.sequence)
-                follower.join(table, Joined(schema, after, mark.snapshot_id, mark.rule, mark.lsn))
+                follower.join(table, Joined(schema, after, mark.snapshot_id, mark.rule, mark.whole))
             else:
                 logger.warning("%s: nobody remembers the shape %s; taking a new snapshot", table, mark.version)
         follower.start(bookmark.sequence, bookmark.msg_id)
@@ -205,6 +210,8 @@ class Consumer:
         if bookmark.stream != self._places.cdc_stream:
             return f"it is of the stream {bookmark.stream}"
         state = await link.state(bookmark.stream)
+        if bookmark.stream_created not in ("", state.created):
+            return f"the stream was made again at {state.created}"
         if bookmark.sequence + 1 < state.first:
             return f"the stream begins with {state.first}"
         if bookmark.sequence > state.last:
@@ -215,13 +222,14 @@ class Consumer:
         return ""
 
     async def _join(
-        self, follower: Follower, table: TableName, *, must_be_new: bool
+        self, follower: Follower, table: TableName, behind: int | None
     ) -> AsyncGenerator[SnapshotBegin | SnapshotRows | SnapshotEnd, None]:
+        """Rows of a snapshot, then the table is joined. `behind`: only a new one that has this place of the stream."""
         for _ in range(_MAX_BROKEN):
-            info = None if must_be_new else await self._snapshots.find(table)
-            info = info or await self._snapshots.request(table)
+            info = await self._snapshots.find(table) if behind is None else None
+            info = info or await self._snapshots.request(table, behind or 0)
             schema = await self._shape(table, info)
-            must_be_new = True
+            behind = behind or 0
             if schema is None:
                 logger.warning("%s: nobody remembers the snapshot's shape %s", table, info.schema_version)
                 continue
@@ -233,7 +241,7 @@ class Consumer:
             except SnapshotBroken as error:
                 logger.warning("%s: the snapshot %s is broken: %s; asking for another", table, info.snapshot_id, error)
                 continue
-            follower.join(table, Joined(schema, info.cdc_sequence, info.snapshot_id, rule_of(info), 0))
+            follower.join(table, Joined(schema, info.cdc_sequence, info.snapshot_id, rule_of(info)))
             yield SnapshotEnd(schema, info)
             return
         raise DataError(

@@ -20,7 +20,7 @@ from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
 from headgate.model import ProtocolError
 from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
 
-__all__ = ["Payloads", "read_change", "read_info", "read_rows"]
+__all__ = ["PartMissing", "Payloads", "read_change", "read_info", "read_rows"]
 
 _MAX_PAYLOAD_BYTES = 64 << 20
 _JSON_TYPES = ("json", "jsonb")
@@ -37,7 +37,7 @@ class _JsonChange(msgspec.Struct, kw_only=True):
     commit_lsn: str
     msg_id: str
     data: msgspec.Raw
-    old: msgspec.Raw | None = None
+    old: msgspec.Raw = msgspec.Raw()  # `Raw | None` would be read as None alone
     schema_version: str | None = None
     commit_time: str | None = None
     xid: int | None = None
@@ -61,6 +61,14 @@ _json_chunk = msgspec.json.Decoder(_JsonChunk)
 _json_row = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+class PartMissing(Exception):  # noqa: N818 - a fact about the stream; who reads it acts on it
+    """A part came whose predecessors did not: they lie before where the read began, or are gone from the stream."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class Payloads:
     """Undoes what was done to a payload on its way: each message is decompressed, then parts are joined."""
 
@@ -79,7 +87,15 @@ class Payloads:
             if dictionary_id and not self._decompressor.knows(dictionary_id):
                 await self._learn(dictionary_id)
             payload = self._decompressor.decompress(payload, encoding, dictionary_id)
-        return self._joiner.feed(payload, headers.get(CHUNK_HEADER))
+        chunk = headers.get(CHUNK_HEADER)
+        try:
+            return self._joiner.feed(payload, chunk)
+        except ProtocolError:
+            self._joiner = ChunkJoiner()
+            number = (chunk or "").partition("/")[0]
+            if number != "1":
+                raise PartMissing(int(number) if number.isdecimal() else 0) from None
+            return self._joiner.feed(payload, chunk)  # the rest of the one before will not come
 
     async def _learn(self, dictionary_id: str) -> None:
         data = await self._link.value(BUCKET, dictionary_id)
@@ -100,7 +116,7 @@ def read_change(payload: bytes, schema_of: Callable[[str | None, str | None], Sc
         fields = {name: getattr(found, name) for name in _JsonChange.__struct_fields__}
         schema = None if found.operation == SCHEMA else schema_of(found.schema, found.table)
         fields["data"] = _json_values(found.data, schema)
-        fields["old"] = None if found.old is None else _json_values(found.old, schema)
+        fields["old"] = _json_values(found.old, schema) if bytes(found.old) not in (b"", b"null") else None
         return Change(**fields)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise ProtocolError(f"not an event: {error}", remedy=_REMEDY) from None

@@ -1,84 +1,71 @@
-"""The read of the stream for all joined tables: leaves out what snapshots contain, and says where transactions end."""
+"""The read of the stream for all joined tables: leaves out what snapshots contain, and says where transactions end.
+
+A transaction ends with its last event, or where the next one begins. A reader of some tables may see neither, and then
+looks at the stream: first at the stream's last message, then whether everything up to that one has been read. Only if
+both are so, the transaction is complete. A last event that comes after all is an error, and never dropped.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
-from headgate.consume.bookmark import Bookmark, TableMark
-from headgate.consume.change import MESSAGE, SCHEMA, CaughtUp, Change, Changes
-from headgate.consume.decode import Payloads, read_change
+from headgate.consume.bookmark import Bookmark
+from headgate.consume.change import SCHEMA, CaughtUp, Change, Changes
+from headgate.consume.decode import PartMissing, Payloads, read_change
+from headgate.consume.gaps import gap_of
+from headgate.consume.joined import Joined, OpenTransaction, Recent, TransactionKey
 from headgate.consume.link import Link
-from headgate.consume.reader import Message, StreamReader
-from headgate.consume.rules import Rule
+from headgate.consume.reader import Message, StreamReader, StreamReplaced
 from headgate.consume.schema import Schema
 from headgate.consume.schemas import Schemas
+from headgate.consume.subjects import chain_of, filters, previous_of, table_chain
 from headgate.consume.tables import TableName
 from headgate.destinations.nats import CHUNK_HEADER
-from headgate.wire.envelope import subject_token
+from headgate.model import ProtocolError
+from headgate.model.position import origin_of
 from headgate.wire.pgoutput import parse_lsn
 
-__all__ = ["Follower", "Joined", "table_subject"]
+__all__ = ["Follower"]
 
 logger = logging.getLogger(__name__)
 
 _MAX_PART = 10_000  # changes of one transaction that are held at once
 _IDLE_S = 0.02
 _LONGEST_IDLE_S = 1.0
-_UNCOUNTED_S = 0.2
-
-
-@dataclass(slots=True)
-class Joined:
-    """A table that is joined to the stream: nothing up to `after`, nothing the rule contains, nothing up to `lsn`."""
-
-    schema: Schema
-    after: int
-    snapshot_id: str
-    rule: Rule | None
-    lsn: int
-    ordinal: int = -1  # of the last change in the transaction that commits at `open_lsn`
-    open_lsn: int = 0
-    key: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.key = self.schema.row_key
-
-    def reshape(self, schema: Schema) -> None:
-        self.schema, self.key = schema, schema.row_key
-
-    def mark(self, sequence: int) -> TableMark:
-        name, after = self.schema.name, self.after if self.after > sequence else 0
-        return TableMark(name.schema, name.table, self.schema.version, self.snapshot_id, after, self.lsn, self.rule)
+_LOOK_S = 5.0  # between two looks at what is gone from the stream
+_WATCH_S = 1.0  # between two looks for new tables
 
 
 class Follower:
     """Owns the tables that are joined, and the place in the stream up to which transactions are complete."""
 
-    def __init__(self, link: Link, schemas: Schemas, stream: str, subject: str, *, takes_all: bool) -> None:
+    def __init__(self, link: Link, schemas: Schemas, stream: str, *, takes_all: bool) -> None:
         self.joined: dict[TableName, Joined] = {}
+        self.subject = ""  # a template
+        self.created = ""  # the stream that is meant
         self._link = link
         self._schemas = schemas
         self._stream = stream
-        self._subject = subject
         self._takes_all = takes_all
         self._reader: StreamReader | None = None
         self._sequence: int | None = None  # complete up to here
         self._msg_id: str | None = None
-        self._dropped: set[TableName] = set()
+        self._at = 0  # the message that is looked at
+        self._dropped: dict[TableName, int] = {}
         self._ignored: set[TableName] = set()
         self._new: list[TableName] = []
-        # The transaction that is being read.
-        self._changes: list[Change] = []
-        self._touched: set[TableName] = set()
-        self._lsn_text = ""
-        self._lsn = 0
-        self._last: tuple[int, str | None] = (0, None)
-        self._is_parted = False  # some of it was given out
-        self._is_counted = True  # its events say how many they are
+        self._chains: dict[str, list[TableName]] = {}
+        self._open: OpenTransaction | None = None
+        self._closed: tuple[TransactionKey | None, int] = (None, 0)
+        self._newest: dict[str, str] = {}  # the last message id of each origin
+        self._recent = Recent()  # ids of a stream that may repeat itself
+        self._ruled: list[Joined] = []  # tables whose rule is not over
+        self._looked_at = self._watched_at = 0.0
 
     def start(self, sequence: int, msg_id: str | None) -> None:
         """Go on behind a place that was complete."""
@@ -92,6 +79,12 @@ class Follower:
             del self.joined[name]
         self._sequence, self._msg_id = min((each.after for each in self.joined.values()), default=None), None
         return lost
+
+    def forget_all(self, created: str) -> None:
+        """Another stream has the name now: nothing is joined to it."""
+        self.joined.clear()
+        self._newest.clear()
+        self._sequence, self._msg_id, self._closed, self.created = None, None, (None, 0), created
 
     def ignore(self, table: TableName) -> None:
         """A table that cannot be joined."""
@@ -110,22 +103,24 @@ class Follower:
     def drop(self, table: TableName) -> None:
         """Leave a table out; the follower stops at the end of the transaction, to let it be joined again."""
         if self.joined.pop(table, None) is not None:
-            self._dropped.add(table)
-            self._changes = [each for each in self._changes if (each.schema, each.table) != table]
+            self._dropped[table] = self._at
+            if self._open is not None:
+                self._open.leave_out(table)
 
-    def take_dropped(self) -> set[TableName]:
-        dropped, self._dropped = self._dropped, set()
+    def take_dropped(self) -> dict[TableName, int]:
+        """Tables that were left out, each with the place behind which a snapshot of it must stand."""
+        dropped, self._dropped = self._dropped, {}
         return dropped
 
     def take_new(self) -> list[TableName]:
-        """Tables that the stream has shown and nobody asked for yet."""
+        """Tables that the stream or the bucket has shown and nobody asked for yet."""
         new, self._new = self._new, []
         return new
 
     def bookmark(self) -> Bookmark:
         sequence = self._sequence or 0
         tables = {name.key: joined.mark(sequence) for name, joined in self.joined.items()}
-        return Bookmark(self._stream, sequence, self._msg_id, tables)
+        return Bookmark(self._stream, sequence, self._msg_id, tables, stream_created=self.created)
 
     async def close(self) -> None:
         if self._reader is not None:
@@ -142,76 +137,112 @@ class Follower:
                 yield part
             if messages:
                 idle_s, told = _IDLE_S, False
-            elif await self._is_complete(reader, idle_s) and (end := self._end()) is not None:
-                yield end
-            if not (told or self._lsn_text or reader.pending or self._must_join):
-                told = True
-                yield CaughtUp()
-            if self._must_join:
+            await self._watch()
+            if self._must_join():
                 return
+            if not messages and (self._open is not None or not told or self._is_due):
+                has_read_all, end = await self._look(reader)
+                if end is not None:
+                    yield end
+                if self._must_join():
+                    return
+                if has_read_all and self._open is None and not told:
+                    told = True
+                    yield CaughtUp()
+                    if self._must_join():  # whoever was told may have asked for it
+                        return
+            elif self._is_due:
+                await self._look_for_gaps(reader.sequence)
             idle_s = idle_s if messages else min(idle_s * 2, _LONGEST_IDLE_S)
-            messages = await reader.read(timeout_s=idle_s if self._lsn_text else _LONGEST_IDLE_S)
+            messages = await reader.read(timeout_s=_LONGEST_IDLE_S if told else idle_s)
+
+    # Messages ------------------------------------------------------------------------------------------------
 
     async def _digest(self, messages: list[Message], payloads: Payloads) -> AsyncGenerator[Changes, None]:
         """The steps that messages bring. Made one by one: the place in the stream is that of what was given out."""
         for message in messages:
-            payload = await payloads.whole(message.payload, message.headers)
+            self._at = message.sequence
+            self._check_link(message)
+            try:
+                payload = await payloads.whole(message.payload, message.headers)
+            except PartMissing as missing:
+                self._note_missing_part(message, missing.number)
+                continue
             if payload is None:
                 continue
             change = read_change(payload, self._shape)
-            if change.commit_lsn != self._lsn_text:
-                if self._lsn_text and (end := self._end()) is not None:
+            key = TransactionKey.of(change)
+            if self._is_behind(change, key.origin, message):
+                continue
+            if self._open is not None and self._open.key != key:
+                if (end := self._end_by(change, key)) is not None:
                     yield end
-                if self._must_join:
+                if self._must_join():
                     return
-                self._open(change)
-            await self._take(change, message)
-            if change.is_last:
-                if (end := self._end()) is not None:
-                    yield end
-                if self._must_join:
-                    return
-            elif len(self._changes) >= _MAX_PART:
-                part, self._changes, self._is_parted = self._changes, [], True
-                yield Changes(part, ends=False)
+            if (part := await self._take(change, key, message)) is not None:
+                yield part
+            if self._must_join():
+                return
 
-    @property
+    async def _take(self, change: Change, key: TransactionKey, message: Message) -> Changes | None:
+        """A change into its transaction; the step that this makes."""
+        is_alone = change.operation == SCHEMA and self._open is None  # before a transaction, and no part of it
+        if self._open is None:
+            if not is_alone:
+                self._check_closed(key, message)
+            self._enter(change, key)
+        assert self._open is not None
+        await self._add(change, message)
+        self._open.place = (message.sequence, _message_id(message.headers))
+        if is_alone or change.is_last:
+            return self._end(closes=not is_alone)
+        if len(self._open.changes) < _MAX_PART:
+            return None
+        part, self._open.changes, self._open.is_parted = self._open.changes, [], True
+        return Changes(part, ends=False)
+
     def _must_join(self) -> bool:
         """At the end of a transaction only."""
-        return bool(self._dropped or self._new) and not self._lsn_text
+        return bool(self._dropped or self._new) and self._open is None
 
     async def _begin(self) -> StreamReader:
         await self.close()
-        self._changes, self._touched, self._lsn_text, self._is_parted = [], set(), "", False
-        for joined in self.joined.values():
-            joined.open_lsn, joined.ordinal = 0, -1
+        self._open = None
         if self._sequence is None:  # no table at all yet
             self._sequence = (await self._link.state(self._stream)).last
-        self._reader = StreamReader(self._link, self._stream, self._sequence, self._filters())
+        for joined in self.joined.values():
+            joined.whole = joined.whole_at(self._sequence)
+        if self._sequence < self._at:  # some is read again
+            self._newest = {origin_of(self._msg_id): self._msg_id} if self._msg_id else {}
+        self._ruled = [joined for joined in self.joined.values() if joined.rule is not None]
+        self._chains = {}
+        for name in self.joined:
+            if (chain := table_chain(self.subject, name)) is not None:
+                self._chains.setdefault(chain, []).append(name)
+        wanted = [] if self._takes_all else filters(self.subject, self.joined)
+        self._at = self._sequence
+        self._reader = StreamReader(self._link, self._stream, self._sequence, wanted, created=self.created)
         return self._reader
-
-    def _filters(self) -> list[str]:
-        """One subject for each table; none if all tables are wanted."""
-        if self._takes_all:
-            return []
-        return sorted({table_subject(self._subject, name) for name in self.joined})
 
     def _shape(self, schema: str | None, table: str | None) -> Schema | None:
         joined = self.joined.get((schema, table))  # type: ignore[call-overload]
         return joined.schema if joined else None
 
-    def _open(self, change: Change) -> None:
+    def _enter(self, change: Change, key: TransactionKey) -> None:
         """A transaction begins. Rules that are over for it are over for all that follow."""
-        self._lsn_text = change.commit_lsn
-        self._lsn = parse_lsn(change.commit_lsn)
-        for joined in self.joined.values():
-            if joined.rule is not None and joined.rule.is_over(self._lsn, change.xid):
+        self._open = OpenTransaction(key, parse_lsn(change.commit_lsn), is_counted=change.event_count is not None)
+        if not self._ruled:
+            return
+        for joined in self._ruled:
+            if joined.rule is not None and joined.rule.is_over(self._open.lsn, change.xid):
                 joined.rule = None
+        self._ruled = [joined for joined in self._ruled if joined.rule is not None]
 
-    async def _take(self, change: Change, message: Message) -> None:
-        self._last = (message.sequence, _message_id(message.headers))
-        self._is_counted = change.event_count is not None
-        if change.operation == MESSAGE or change.schema is None or change.table is None:
+    async def _add(self, change: Change, message: Message) -> None:
+        """Take a change into the open transaction, if it is wanted."""
+        assert self._open is not None
+        if change.schema is None or change.table is None:
+            self._note_marker(change, message)
             return
         name = TableName(change.schema, change.table)
         joined = self.joined.get(name)
@@ -219,14 +250,10 @@ class Follower:
             if self._takes_all and name not in {*self._dropped, *self._new, *self._ignored}:
                 self._new.append(name)
             return
-        if message.sequence <= joined.after or self._lsn <= joined.lsn:
+        if message.sequence <= joined.after:
             return
-        if joined.rule is not None and joined.rule.contains(self._lsn, change.xid):
+        if joined.rule is not None and joined.rule.contains(self._open.lsn, change.xid):
             return
-        if change.ordinal is not None:
-            if joined.open_lsn == self._lsn and change.ordinal <= joined.ordinal:
-                return
-            joined.open_lsn, joined.ordinal = self._lsn, change.ordinal
         if change.schema_version not in (None, joined.schema.version):
             await self._reshape(name, joined, change)
             if name not in self.joined:
@@ -235,10 +262,10 @@ class Follower:
                 joined.reshape(Schema.read(change.data))
         elif change.operation == SCHEMA:
             return
-        self._touched.add(name)
+        self._open.touched.add(name)
         change.sequence = message.sequence
         change.key_columns = joined.key
-        self._changes.append(change)
+        self._open.changes.append(change)
 
     async def _reshape(self, name: TableName, joined: Joined, change: Change) -> None:
         """A row of a shape that the stream did not announce: look it up, and announce it."""
@@ -246,56 +273,200 @@ class Follower:
             return
         schema = await self._schemas.of_version(name, change.schema_version or "")
         if schema is None:
-            logger.warning("%s: nobody remembers the shape %s; taking a new snapshot", name, change.schema_version)
-            self.drop(name)
+            self._lose(name, f"nobody remembers the shape {change.schema_version}")
             return
         joined.reshape(schema)
         announced = Change(
             schema=name.schema, table=name.table, operation=SCHEMA, commit_lsn=change.commit_lsn, xid=change.xid,
             msg_id="", data=_plain(schema), schema_version=schema.version, commit_time=change.commit_time,
         )  # fmt: skip
-        self._changes.append(announced)
+        assert self._open is not None
+        self._open.changes.append(announced)
 
-    def _end(self) -> Changes | None:
-        """The transaction is complete."""
-        changes, self._changes = self._changes, []
-        for name in self._touched:
-            if name in self.joined:
-                self.joined[name].lsn = self._lsn
-        self._touched = set()
-        self._lsn_text = ""
-        self._sequence, self._msg_id = self._last
-        parted, self._is_parted = self._is_parted, False
-        return Changes(changes, ends=True) if changes or parted else None
+    # The end of a transaction --------------------------------------------------------------------------------
 
-    async def _is_complete(self, reader: StreamReader, idle_s: float) -> bool:
-        """Whether the open transaction has ended: its last event may be on a table that is not read here."""
-        if not self._lsn_text or reader.pending:
+    def _end(self, *, closes: bool = True) -> Changes | None:
+        """The open transaction is complete."""
+        assert self._open is not None
+        ended, self._open = self._open, None
+        self._sequence, self._msg_id = ended.place
+        if closes:
+            self._closed = (ended.key, ended.place[0])
+        return Changes(ended.changes, ends=True) if ended.changes or ended.is_parted else None
+
+    def _end_by(self, change: Change, key: TransactionKey) -> Changes | None:
+        """Another transaction begins while one is open: it is over, but is it whole?"""
+        assert self._open is not None
+        if self._open.key.origin != key.origin:
+            self._abandon("another bridge writes to the stream, into the middle of a transaction", all_tables=False)
+        elif gap_of(change) is not None:
+            self._abandon("a transaction was cut off", all_tables=False)
+        elif self._takes_all and self._open.is_counted:  # whoever reads everything has seen no last event
+            self._abandon("the end of a transaction is missing in the stream", all_tables=True)
+        else:
+            return self._end()
+        return None
+
+    def _abandon(self, reason: str, *, all_tables: bool) -> None:
+        """What was read of the open transaction counts for nothing."""
+        assert self._open is not None
+        for name in list(self.joined if all_tables else self._open.touched):
+            if name in self.joined and self._at > self.joined[name].after:
+                self._lose(name, reason)
+        self._sequence, self._msg_id = self._open.place
+        self._open = None
+
+    def _check_closed(self, key: TransactionKey, message: Message) -> None:
+        closed, sequence = self._closed
+        if closed == key and message.sequence > sequence:
+            raise ProtocolError(
+                f"an event at sequence {message.sequence} belongs to the transaction {key.commit_lsn}, "
+                f"which was complete at {sequence}",
+                where=f"stream {self._stream}",
+                remedy="start again: it goes on with this event; if it comes again, take new snapshots",
+            )
+
+    def _is_behind(self, change: Change, origin: str, message: Message) -> bool:
+        """Whether an event stands behind its place in the order: a repetition, or one that was sent late.
+
+        Streams that a bridge has for itself have neither. In others a repetition that is remembered is left out; for
+        anything else the table begins anew, as its rows cannot be put right any more.
+        """
+        msg_id, newest = change.msg_id, self._newest.get(origin)
+        if newest is None or msg_id > newest or gap_of(change) is not None:  # a gap may begin another order
+            self._newest[origin] = msg_id
+            if previous_of(message.headers) is None:
+                self._recent.add(msg_id)
             return False
-        state = await self._link.state(self._stream)
-        if state.last == self._last[0]:
-            # A counted event would have said that it is the last. A lone SCHEMA has no count.
-            return not self._is_counted and idle_s > _UNCOUNTED_S
-        message = await self._link.at(self._stream, state.last)
+        name = TableName(change.schema or "", change.table or "")
+        joined = self.joined.get(name)
+        if joined is not None and message.sequence > joined.after and msg_id not in self._recent:
+            self._lose(name, f"the event {msg_id} came late")
+        return True
+
+    # Looks at the stream -------------------------------------------------------------------------------------
+
+    @property
+    def _is_due(self) -> bool:
+        return asyncio.get_running_loop().time() - self._looked_at > _LOOK_S
+
+    async def _look(self, reader: StreamReader) -> tuple[bool, Changes | None]:
+        """Whether everything up to the stream's end was read; and the transaction that this shows to be complete."""
+        state = await self._link.state_when_back(self._stream)
+        if state.created != self.created:
+            raise StreamReplaced(state.created)
+        last = None
+        if self._open is not None and not self._takes_all and state.last > self._open.place[0]:
+            last = await self._event_at(state.last)
+        if not await reader.has_read_all(state.last):
+            return False, None
+        await self._look_for_gaps(state.last)
+        if self._open is None:
+            if state.last > (self._sequence or 0) and not self._must_join():
+                self._sequence, self._msg_id = state.last, None
+            return True, None
+        return True, self._end() if last is not None and self._is_ended_by(last) else None
+
+    def _is_ended_by(self, last: Change) -> bool:
+        """Whether a message of the stream shows that the open transaction is over, and is of no cut-off one."""
+        assert self._open is not None
+        key = TransactionKey.of(last)
+        if key.origin != self._open.key.origin:
+            return False
+        return last.is_last if key == self._open.key else True
+
+    async def _event_at(self, sequence: int) -> Change | None:
+        """The event that ends there; None if it is not whole, or gone."""
+        message = await self._link.at(self._stream, sequence)
         if message is None or message.data is None:
-            return False
-        if CHUNK_HEADER in (message.headers or {}):
-            lsn = (_message_id(message.headers) or "").split("-")[-2:-1]
-            return lsn != [f"{self._lsn:016X}"]
-        payload = await Payloads(self._link).whole(message.data, message.headers)
-        last = read_change(payload or b"", self._shape)
-        return last.commit_lsn != self._lsn_text or last.is_last
+            return None
+        number, _, count = (message.headers or {}).get(CHUNK_HEADER, "1/1").partition("/")
+        if number != count:
+            return None
+        payloads = Payloads(self._link)
+        for place in range(sequence - int(count) + 1, sequence + 1):
+            message = await self._link.at(self._stream, place)
+            if message is None:
+                return None
+            try:
+                payload = await payloads.whole(message.data or b"", message.headers)
+            except PartMissing:
+                return None
+        return read_change(payload, self._shape) if payload else None
+
+    async def _look_for_gaps(self, upto: int) -> None:
+        """Everything up to a sequence has been read: was anything gone from the stream before it was?"""
+        self._looked_at = asyncio.get_running_loop().time()
+        state = await self._link.state_when_back(self._stream)
+        if state.created != self.created:
+            raise StreamReplaced(state.created)
+        if state.deleted_count:
+            gone = await self._link.deleted(self._stream)
+            self._at = max(self._at, upto)
+            lost = [name for name, joined in self.joined.items() if _has_between(gone, joined.whole, upto)]
+            for name in lost:
+                self._lose(name, "messages were deleted from the stream before they were read")
+            if lost and self._open is not None:
+                self._abandon("a transaction may lack what was deleted", all_tables=False)
+        for joined in self.joined.values():
+            joined.whole = max(joined.whole, upto)
+
+    def _check_link(self, message: Message) -> None:
+        """Each message names the one before it of its table: is that one known?"""
+        names = self._chains.get(chain_of(message.subject))
+        previous = previous_of(message.headers) if names else None
+        if not names or previous is None:
+            return
+        for name in names:
+            joined = self.joined.get(name)
+            if joined is None or message.sequence <= joined.after:
+                continue
+            if previous > joined.whole:
+                self._lose(name, f"the stream has lost its message {previous}, before {message.sequence}")
+            else:
+                joined.whole = max(joined.whole, message.sequence)
+
+    def _note_missing_part(self, message: Message, number: int) -> None:
+        """A part without those before it. If they lie before the table's snapshot, so does the whole."""
+        names = self._chains.get(chain_of(message.subject), []) if self._chains else list(self.joined)
+        for name in names:
+            joined = self.joined.get(name)
+            if joined is not None and message.sequence - number + 1 > joined.after:
+                self._lose(name, f"the stream has lost a part of the event at {message.sequence}")
+
+    def _note_marker(self, change: Change, message: Message) -> None:
+        """A message that is no change of a table. A gap marker is given out, behind the tables that it concerns."""
+        gap = gap_of(change)
+        if gap is None:
+            return
+        for name, joined in list(self.joined.items()):
+            if gap.concerns(name) and message.sequence > joined.after:
+                self._lose(name, f"the bridge tells of a gap ({gap.reason})")
+        assert self._open is not None
+        change.sequence = message.sequence
+        self._open.changes.append(change)
+
+    def _lose(self, table: TableName, reason: str) -> None:
+        logger.warning("%s: %s; taking a new snapshot", table, reason)
+        self.drop(table)
+
+    async def _watch(self) -> None:
+        """Tables that were added to the publication, and of which nothing has passed in the stream yet."""
+        now = asyncio.get_running_loop().time()
+        if not self._takes_all or now - self._watched_at < _WATCH_S:
+            return
+        self._watched_at = now
+        known = {*self.joined, *self._dropped, *self._new, *self._ignored}
+        self._new += [name for name in await self._schemas.added() if name not in known]
+
+
+def _has_between(gone: list[int], after: int, upto: int) -> bool:
+    """Whether a sorted list has a number in `(after, upto]`."""
+    return bisect_right(gone, after) < bisect_right(gone, upto)
 
 
 def _message_id(headers: Mapping[str, str] | None) -> str | None:
     return None if headers is None else headers.get("Nats-Msg-Id")
-
-
-def table_subject(template: str, name: TableName) -> str:
-    """The subject of all events of a table."""
-    filled = template.replace("{schema}", subject_token(name.schema)).replace("{table}", subject_token(name.table))
-    tokens = ["*" if "{op}" in token else token for token in filled.split(".")]
-    return ".".join(tokens)
 
 
 def _plain(schema: Schema) -> dict[str, object]:

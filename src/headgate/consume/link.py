@@ -7,9 +7,10 @@ pauses and one warning in the log.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import nats
 import nats.errors
@@ -37,10 +38,16 @@ _PASSING = (
 
 
 class StreamState(NamedTuple):
-    """What a stream holds now; empty when `last` is less than `first`."""
+    """What a stream holds now; empty when `last` is less than `first`.
+
+    `created` tells it from another one of its name. `deleted_count` are messages that are gone from between the two.
+    """
 
     first: int
     last: int
+    created: str = ""
+    deleted_count: int = 0
+    subjects: tuple[str, ...] = ()
 
 
 class Link:
@@ -99,13 +106,51 @@ class Link:
                 tries += 1
 
     async def state(self, stream: str) -> StreamState:
+        info = await self._info(stream)
+        state = info["state"]
+        return StreamState(
+            state["first_seq"],
+            state["last_seq"],
+            info.get("created", ""),
+            state.get("num_deleted", 0),
+            tuple(info["config"].get("subjects") or ()),
+        )
+
+    async def state_when_back(self, stream: str) -> StreamState:
+        """What `state` gives, however long the stream is missing: whoever deleted it may make it again."""
+        said = False
+        while True:
+            try:
+                return await self.state(stream)
+            except ConfigError as error:
+                if not said:
+                    logger.warning("%s; waiting until it is there again", error.message)
+                said = True
+                await asyncio.sleep(_PAUSES_S[-2])
+
+    async def deleted(self, stream: str) -> list[int]:
+        """Sequences between the first and the last that are gone, ascending."""
+        found = (await self._info(stream, deleted_details=True))["state"].get("deleted") or []
+        return sorted(found)
+
+    async def _info(self, stream: str, **body: Any) -> dict[str, Any]:
+        """Not through the client's own, which rounds the time of creation."""
+
+        async def question() -> dict[str, Any]:
+            reply = await self.client.request(
+                f"$JS.API.STREAM.INFO.{stream}", json.dumps(body).encode() if body else b"", timeout=5
+            )
+            answer: dict[str, Any] = json.loads(reply.data)
+            if "error" in answer:
+                nats.js.errors.APIError.from_error(answer["error"])  # raises
+            return answer
+
         try:
-            info = await self.ask(lambda: self.jetstream.stream_info(stream))
+            return await self.ask(question)
         except nats.js.errors.NotFoundError:
             raise ConfigError(
                 f"there is no stream {stream}", remedy="start the bridge, or name its stream", where="nats"
             ) from None
-        return StreamState(info.state.first_seq, info.state.last_seq)
 
     async def subjects(self, stream: str, pattern: str) -> dict[str, int]:
         """Subjects that match, with the number of messages on each."""
@@ -121,6 +166,11 @@ class Link:
 
     async def at(self, stream: str, sequence: int) -> RawStreamMsg | None:
         return await self._get(lambda: self.jetstream.get_msg(stream, sequence)) if sequence > 0 else None
+
+    async def next_on(self, stream: str, subject: str, sequence: int) -> int | None:
+        """Where the first message on a subject stands, from a sequence on; asked of the stream's leader."""
+        found = await self._get(lambda: self.jetstream.get_msg(stream, sequence, subject=subject, next=True))
+        return None if found is None else found.seq
 
     async def value(self, bucket: str, key: str) -> bytes | None:
         """The value of a key. Not through the client's own KV, which refuses keys with escaped characters."""

@@ -2,7 +2,8 @@
 
 An ephemeral pull consumer without acknowledgements, made anew from the last sequence whenever something is odd: a
 number that does not follow, a heartbeat that does not come, another connection. What the stream itself lost to its
-retention is noticed and raised as `SequenceGone`: only a new snapshot helps then.
+retention is noticed and raised as `SequenceGone`, and another stream under its name as `StreamReplaced`: only a new
+snapshot helps then.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from headgate.consume.link import Link
 
-__all__ = ["Message", "SequenceGone", "StreamReader"]
+__all__ = ["Message", "SequenceGone", "StreamReader", "StreamReplaced"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,14 @@ class SequenceGone(Exception):  # noqa: N818 - a fact about the stream; the cons
         self.first = first
 
 
+class StreamReplaced(Exception):  # noqa: N818 - a fact about the stream; the consumer acts on it
+    """The stream was deleted and made again: `created` is when."""
+
+    def __init__(self, created: str) -> None:
+        super().__init__(created)
+        self.created = created
+
+
 class Message(NamedTuple):
     """One message of a stream."""
 
@@ -54,11 +63,19 @@ class Message(NamedTuple):
 class StreamReader:
     """From the message behind `after` on. `filters` are subjects; without any, everything is read.
 
-    `may_skip` is for streams of which only certain messages matter, and whoever reads them counts them.
+    `may_skip` is for streams of which only certain messages matter, and whoever reads them counts them. `created` is
+    that of the stream that is meant; none: whichever has the name.
     """
 
     def __init__(
-        self, link: Link, stream: str, after: int, filters: Sequence[str] = (), *, may_skip: bool = False
+        self,
+        link: Link,
+        stream: str,
+        after: int,
+        filters: Sequence[str] = (),
+        *,
+        may_skip: bool = False,
+        created: str = "",
     ) -> None:
         self.sequence = after
         self.pending = 0  # messages in the stream behind the last one that was read
@@ -66,6 +83,7 @@ class StreamReader:
         self._stream = stream
         self._filters = list(filters)
         self._may_skip = may_skip
+        self._created = created
         self._queue: deque[tuple[int, Message]] = deque()
         self._arrived = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -95,6 +113,21 @@ class StreamReader:
                 self._odd = True
                 continue
             await self._wait(min(silent_until, now + 0.5, deadline or silent_until) - now)
+
+    async def has_read_all(self, last: int) -> bool:
+        """Whether everything of the stream up to `last` was given out. Ask for `last` first, then this.
+
+        What the last message said of others behind it is as old as that message, so it proves nothing. The stream
+        itself is asked for the next message behind what was given out.
+        """
+        if self._queue:
+            return False
+        for subject in self._filters or [">"]:
+            found = await self._link.next_on(self._stream, subject, self.sequence + 1)
+            if self._queue or (found is not None and found <= last):
+                return False
+        self.sequence = max(self.sequence, last)
+        return True
 
     async def close(self) -> None:
         await self._drop()
@@ -145,7 +178,9 @@ class StreamReader:
     async def _open(self) -> None:
         await self._drop()
         self._reconnects = self._link.reconnects
-        state = await self._link.state(self._stream)
+        state = await self._link.state_when_back(self._stream)
+        if self._created and state.created != self._created:
+            raise StreamReplaced(state.created)
         if not self._may_skip and (state.first > self.sequence + 1 or state.last < self.sequence):
             raise SequenceGone(state.first)
         self._consumer = f"headgate-{uuid4().hex[:16]}"
@@ -160,7 +195,10 @@ class StreamReader:
             mem_storage=True,
             num_replicas=1,
         )
-        info = await self._link.ask(lambda: self._link.jetstream.add_consumer(self._stream, config))
+        try:
+            info = await self._link.ask(lambda: self._link.jetstream.add_consumer(self._stream, config))
+        except nats.js.errors.NotFoundError:
+            return  # deleted at this moment; the next turn sees
         self.pending = info.num_pending or 0
         inbox = self._link.client.new_inbox()
         self._subscription = await self._link.client.subscribe(

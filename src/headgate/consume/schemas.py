@@ -21,13 +21,30 @@ class Schemas:
     def __init__(self, link: Link, bucket: str) -> None:
         self._link = link
         self._bucket = bucket
+        self._known: set[str] = set()  # subjects of tables that were told
+        self._told_at = -1  # the bucket's last sequence by then
 
     async def tables(self) -> list[TableName]:
         """Every table that the bridge publishes now."""
-        prefix = f"$KV.{self._bucket}."
-        subjects = await self._link.subjects(f"KV_{self._bucket}", f"{prefix}>")
-        found = [await self._link.value(self._bucket, subject.removeprefix(prefix)) for subject in sorted(subjects)]
-        return [Schema.read(document).name for document in found if document]
+        self._known, self._told_at = set(), -1
+        return await self.added()
+
+    async def added(self) -> list[TableName]:
+        """Tables that were not told before; cheap to ask for again and again."""
+        prefix, stream = f"$KV.{self._bucket}.", f"KV_{self._bucket}"
+        try:
+            last = (await self._link.state(stream)).last
+        except ConfigError:
+            return []
+        if last == self._told_at:
+            return []
+        found: list[TableName] = []
+        for subject in sorted((await self._link.subjects(stream, f"{prefix}>")).keys() - self._known):
+            if document := await self._link.value(self._bucket, subject.removeprefix(prefix)):
+                self._known.add(subject)
+                found.append(Schema.read(document).name)
+        self._told_at = last
+        return found
 
     async def current(self, table: TableName) -> Schema:
         document = await self._link.value(self._bucket, table.key)

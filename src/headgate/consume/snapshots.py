@@ -72,14 +72,19 @@ class Snapshots:
             return None
         return info
 
-    async def request(self, table: TableName) -> SnapshotInfo:
-        """Ask for one and wait until it is complete. Any that ends from now on will do."""
-        for _ in range(_MAX_FAILURES):
+    async def request(self, table: TableName, behind: int = 0) -> SnapshotInfo:
+        """Ask for one and wait until it is complete. Any that ends from now on and has that place will do."""
+        failures = 0
+        while failures < _MAX_FAILURES:
             before, _info = await self._latest(table)
             info = await self._await_end(table, before)
-            if info.operation == "snapshot_end":
+            if info.operation != "snapshot_end":
+                failures += 1
+                logger.warning("%s: the snapshot %s failed: %s", table, info.snapshot_id, info.error)
+            elif info.cdc_sequence >= behind:
                 return info
-            logger.warning("%s: the snapshot %s failed: %s", table, info.snapshot_id, info.error)
+            else:  # somebody asked for it before
+                logger.info("%s: the snapshot %s was begun too early; asking again", table, info.snapshot_id)
         raise DataError(
             f"{_MAX_FAILURES} snapshots in a row failed", where=str(table), remedy="the bridge's log says why"
         )
@@ -120,13 +125,24 @@ class Snapshots:
         return message.seq or 0, None if payload is None else read_info(payload)
 
     async def _unfit(self, table: TableName, info: SnapshotInfo) -> str:
-        if info.cdc_stream and info.cdc_stream != self._cdc_stream:
-            return f"it belongs to the stream {info.cdc_stream}"
+        if reason := await self._foreign(info):
+            return reason
         state = await self._link.state(self._cdc_stream)
         if not state.first - 1 <= info.cdc_sequence <= state.last:
             return f"{self._cdc_stream} has no more what follows its sequence {info.cdc_sequence}"
+        if state.deleted_count and (await self._link.deleted(self._cdc_stream))[-1] > info.cdc_sequence:
+            return f"messages behind its sequence {info.cdc_sequence} were deleted"
         chunks = await self._link.subjects(self._stream, f"init.snap.{table.token}.{info.snapshot_id}.>")
         return "" if len(chunks) == info.batch_count else f"{len(chunks)} of its {info.batch_count} chunks are left"
+
+    async def _foreign(self, info: SnapshotInfo) -> str:
+        """Why the numbers of a snapshot mean nothing here."""
+        if info.cdc_stream not in ("", self._cdc_stream):
+            return f"it belongs to the stream {info.cdc_stream}"
+        state = await self._link.state(self._cdc_stream)
+        if info.stream_created not in ("", state.created):
+            return f"it belongs to the stream that was made at {info.stream_created}, not at {state.created}"
+        return ""
 
     async def _ask(self, table: TableName) -> dict[str, Any]:
         """Until somebody answers: the bridge may be starting."""
@@ -159,7 +175,11 @@ class Snapshots:
                 woken.clear()
                 sequence, info = await self._latest(table)
                 if info is not None and sequence > before:
-                    return info
+                    reason = await self._foreign(info)
+                    if not reason:
+                        return info
+                    before = sequence
+                    logger.info("%s: the snapshot %s is not ours: %s", table, info.snapshot_id, reason)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_S):
                         await woken.wait()

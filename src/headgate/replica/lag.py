@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.consume.follow import table_subject
 from headgate.consume.link import Link
+from headgate.consume.subjects import table_subject
 from headgate.consume.tables import TableName
 from headgate.replica.target import Target
 from headgate.wire.envelope import DEFAULT_SUBJECT

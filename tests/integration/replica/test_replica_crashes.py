@@ -7,17 +7,19 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 
+import duckdb
 import psycopg
 import pytest
 
 from headgate.replica import Replica, open_target, stop, verify
 from headgate.replica.verify import Source
-from tests.bootstrap import Origin, fresh_database, shared_stack
+from tests.bootstrap import Origin, fresh_database, shared_stack, target_url
 
 TABLES = """
     create table users (id int primary key, name text);
@@ -28,11 +30,12 @@ TABLES = """
 
 
 COMMAND = "from headgate.cli.replica import replica; replica()"
-# The same as `replica run --once`, without all the other commands, which take a second to import.
-ONCE = """
+# The same as `replica run`, without all the other commands, which take a second to import.
+RUN = """
 import asyncio, sys
 from headgate.replica import Replica, open_target
-asyncio.run(Replica(open_target(sys.argv[1]), sys.argv[2], ["users", "orders"]).run(once=True))
+once = "--once" in sys.argv
+asyncio.run(Replica(open_target(sys.argv[1]), sys.argv[2], ["users", "orders"]).run(once=once))
 """
 
 
@@ -62,9 +65,9 @@ def test_killed_at_every_step(kind: str, tmp_path: Path) -> None:
                         f"update orders set note = '{number}'; commit"
                     )
                     await origin.pump()
-                code, _, err = await process(ONCE, target, database.nats_url, failpoint=f"replica.{point}")
+                code, _, err = await process(RUN, target, database.nats_url, "--once", failpoint=f"replica.{point}")
                 assert code == -signal.SIGKILL, (point, err)
-            code, _, err = await process(ONCE, target, database.nats_url)
+            code, _, err = await process(RUN, target, database.nats_url, "--once")
             assert code == 0, err
             place = ("--target", target, "--nats", database.nats_url)
             code, out, err = await process(
@@ -112,12 +115,68 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-class Writer(threading.Thread):
-    """Random transactions until it is told to stop."""
+def held(kind: str, target: str) -> dict[str, set[tuple[object, ...]]]:
+    """The target's rows, read by its own driver and by nothing of the replica."""
+    queries = {"users": "select id, name from users", "orders": "select id, user_id, note from orders"}
+    if kind == "sqlite":
+        with sqlite3.connect(target.removeprefix("sqlite:///")) as lite:
+            return {table: set(lite.execute(query)) for table, query in queries.items()}
+    if kind == "duckdb":
+        with duckdb.connect(target.removeprefix("duckdb:///"), read_only=True) as duck:
+            return {table: set(duck.execute(query).fetchall()) for table, query in queries.items()}
+    with psycopg.connect(target) as connection:
+        return {table: set(connection.execute(query.encode()).fetchall()) for table, query in queries.items()}
 
-    def __init__(self, url: str) -> None:
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgresql"])
+def test_killed_in_a_loop_under_load(kind: str, tmp_path: Path) -> None:
+    """Transactions also touch a table that the replica does not have, so it cannot see every end of one."""
+
+    async def test() -> None:
+        with fresh_database() as database, fresh_database() as other, ExitStack() as stack:
+            origin = await Origin.open(database, f"{TABLES}; create table unread (id bigserial primary key)")
+            writer = Writer(database.url, "insert into unread default values")
+            writer.start()
+            stack.callback(writer.join)
+            stack.callback(writer.over.set)
+            target = target_url(kind, tmp_path, other)
+            delays = random.Random(kind)
+            for _ in range(6):
+                running = await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", RUN, target, database.nats_url, stderr=asyncio.subprocess.PIPE
+                )
+                until = asyncio.get_running_loop().time() + delays.uniform(1.0, 2.2)
+                while asyncio.get_running_loop().time() < until:
+                    await origin.pump()
+                assert running.returncode is None, await running.communicate()
+                running.kill()
+                await running.communicate()
+            writer.over.set()
+            await asyncio.to_thread(writer.join)
+            await origin.pump()
+            code, _, err = await process(RUN, target, database.nats_url, "--once")
+            assert code == 0, err
+            expected = {
+                "users": set(origin.sql("select id, name from users")),
+                "orders": set(origin.sql("select id, user_id, note from orders")),
+            }
+            assert held(kind, target) == expected
+            await origin.close()
+
+    async def within_time() -> None:
+        async with asyncio.timeout(90):
+            await test()
+
+    asyncio.run(within_time())
+
+
+class Writer(threading.Thread):
+    """Random transactions until it is told to stop, each with one more statement in its midst."""
+
+    def __init__(self, url: str, also: str = "select 1") -> None:
         super().__init__(daemon=True)
         self._url = url
+        self._also = also
         self._rng = random.Random(7)
         self.over = threading.Event()
 
@@ -125,7 +184,10 @@ class Writer(threading.Thread):
         with psycopg.connect(self._url, autocommit=True) as connection:
             while not self.over.wait(0.005):
                 with connection.transaction():
+                    connection.execute(self._also.encode())
                     for _ in range(self._rng.randint(1, 6)):
+                        if self._rng.random() < 0.3:
+                            connection.execute(self._also.encode())
                         key, other = self._rng.randint(1, 60), self._rng.randint(1, 60)
                         connection.execute(self._statement().encode(), {"key": key, "other": other})
 

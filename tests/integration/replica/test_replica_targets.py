@@ -8,16 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlencode
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from headgate.consume import TableName
 from headgate.model import StateError
 from headgate.replica import Replica, TableReport, Target, open_target, verify
 from headgate.replica.verify import Source
-from tests.bootstrap import Database, Origin, fresh_database
+from tests.bootstrap import Origin, fresh_database, target_url
 
 KINDS = ["sqlite", "duckdb", "postgresql"]
 Tables = Sequence[str] | Literal["*"]
@@ -81,17 +79,9 @@ async def pair(kind: str, directory: Path, tables: str, **options: Any) -> Async
     with fresh_database() as database, fresh_database() as other:
         origin = await Origin.open(database, tables, **options)
         try:
-            yield Pair(origin, _url(kind, directory, other))
+            yield Pair(origin, target_url(kind, directory, other))
         finally:
             await origin.close()
-
-
-def _url(kind: str, directory: Path, other: Database) -> str:
-    if kind != "postgresql":
-        return f"{kind}:///{directory}/replica.db"
-    parts = {name: str(value) for name, value in conninfo_to_dict(other.url).items()}
-    database, user = parts.pop("dbname"), parts.pop("user")
-    return f"postgresql://{user}@/{database}?{urlencode(parts)}"
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -12,9 +12,9 @@ from headgate.consume import Column, Consumer, Schema, TableName
 from headgate.consume.bookmark import Bookmark, TableMark
 from headgate.consume.change import SnapshotInfo
 from headgate.consume.decode import read_change, read_info, read_rows
-from headgate.consume.follow import table_subject
 from headgate.consume.rules import ExportRule, FilterRule
 from headgate.consume.snapshots import rule_of
+from headgate.consume.subjects import table_subject
 from headgate.model import ProtocolError, StateError, UsageError
 
 
@@ -71,7 +71,7 @@ def test_the_key_of_a_row() -> None:
 
 def test_positions_survive_json() -> None:
     tables = {
-        "public.a": TableMark("public", "a", "v1", "s1", 7, 9, ExportRule(5)),
+        "public.a": TableMark("public", "a", "v1", "s1", 7, ExportRule(5), 9),
         "public.b": TableMark("public", "b", "v2", rule=FilterRule(1, 2, [1], 9)),
         "public.c": TableMark("public", "c", "v3"),
     }
