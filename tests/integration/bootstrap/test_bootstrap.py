@@ -87,7 +87,7 @@ def test_an_event_trigger_tells_of_ddl_that_no_row_follows(bridge: Bridge, admin
     try:
         admin.execute("alter table t add note text")
     finally:
-        admin.execute("drop event trigger headgate_ddl")
+        admin.execute("drop schema headgate_ddl cascade")
     described, message = bridge.events(2)
     assert (described["operation"], message["operation"]) == ("SCHEMA", "MESSAGE")
     assert [column["name"] for column in described["data"]["columns"]] == ["id", "note"]

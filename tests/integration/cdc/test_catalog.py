@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headgate.sources.postgres_cdc.catalog import read_types
+from headgate.sources.postgres_cdc.decode import RangeDecoder
 from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.process import ReaderProcess
+from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.schemas import read_book
 from headgate.sources.postgres_cdc.spool import SpoolIndex, Transaction
 from headgate.wire.pgoutput import LogicalMessage, Relation, RelationColumn, ReplicaIdentity
@@ -229,3 +233,137 @@ def test_a_missing_publication_takes_no_table_away(admin: Admin, reader: Start, 
     admin.execute("drop publication q; drop publication p; create table unrelated (id int)")
     admin.execute("select pg_sleep(2.5)")
     assert "t" in current(spool)
+
+
+# Types that are altered ------------------------------------------------------------------------------------------
+
+
+TYPES = """
+    create type pair as (x int, y text); create domain twin as pair;
+    create table shapes (id int primary key, v pair, many twin[]);
+    alter publication p add table shapes
+"""
+
+
+def values(spool: Path) -> list[dict[str, Any]]:
+    """The rows in the spool as a batch that begins at its begin reads them."""
+    index = SpoolIndex(spool)
+    index.refresh()
+    decoder = RangeDecoder(origin="o", relations=[], types=read_types(spool, 0))
+    batches = decoder.decode(spool_buffers(index.slices(0, index.end_lsn)))
+    events = [msgspec.msgpack.decode(payload.as_py()) for batch in batches for payload in batch.column("_payload")]
+    return [each["data"] for each in events if each["operation"] == "INSERT"]
+
+
+def install_trigger(admin: Admin) -> None:
+    admin.execute(resources.files("headgate.sources.postgres_cdc").joinpath("ddl_trigger.sql").read_bytes())
+
+
+@pytest.fixture
+def triggered(admin: Admin) -> Iterator[Admin]:
+    install_trigger(admin)
+    yield admin
+    admin.execute("drop schema headgate_ddl cascade")
+
+
+@every_version
+def test_an_altered_type_is_read_anew_within_moments(admin: Admin, reader: Start, spool: Path) -> None:
+    admin.execute(TYPES)
+    reader().ensure()
+    admin.execute("insert into shapes values (1, '(1,a)', '{\"(2,b)\"}')")
+    wait_until(lambda: rows(spool) == 1)
+    admin.execute("alter type pair rename attribute x to z")
+    wait_until(lambda: any("z" in str(read_types(spool).info(oid)) for oid in type_oids(admin)))
+    admin.execute("insert into shapes values (2, '(1,a)', '{\"(2,b)\"}')")
+    wait_until(lambda: rows(spool) == 2)
+    assert [each["v"] for each in values(spool)] == [{"x": 1, "y": "a"}, {"z": 1, "y": "a"}]
+    assert [each["many"] for each in values(spool)] == [[{"x": 2, "y": "b"}], [{"z": 2, "y": "b"}]]
+
+
+def type_oids(admin: Admin) -> list[int]:
+    return [oid for (oid,) in admin.execute("select oid::int8 from pg_type where oid >= 16384").fetchall()]
+
+
+@every_version
+def test_with_the_trigger_an_altered_type_is_exact(triggered: Admin, reader: Start, spool: Path) -> None:
+    triggered.execute(TYPES)
+    first = reader()
+    first.ensure()
+    first.stop()
+    # All of it while nobody reads: the stream alone says where the type changed.
+    triggered.execute("insert into shapes values (1, '(1,a)')")
+    triggered.execute("alter type pair rename attribute x to z")
+    triggered.execute("insert into shapes values (2, '(1,a)')")
+    triggered.execute("begin; alter type pair add attribute w int; insert into shapes values (3, '(1,a,5)'); commit")
+    triggered.execute("alter type pair drop attribute y")
+    triggered.execute("insert into shapes values (4, '(1,5)')")
+    for _ in range(2):  # a replay is read in the same way
+        process = reader()
+        process.ensure()
+        wait_until(lambda: len(values(spool)) == 4)
+        assert [each["v"] for each in values(spool)] == [
+            {"x": 1, "y": "a"}, {"z": 1, "y": "a"}, {"z": 1, "y": "a", "w": 5}, {"z": 1, "w": 5},
+        ]  # fmt: skip
+        process.stop()
+
+
+# DDL that changes rows unseen ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "tables"),
+    [
+        ("alter table t alter note type text using note || '!'", ["t"]),  # the shape stays
+        ("alter table t alter id type int", ["t"]),
+        ("alter table t add at timestamptz default clock_timestamp()", ["t"]),
+        ("alter table nested set unlogged; alter table nested set logged", ["nested"]),
+        ("alter type mood rename value 'sad' to 'blue'", ["feels"]),
+        ("alter type mood add value 'new'", []),
+        ("alter type pair rename attribute x to z", ["nested"]),
+        ("alter table parted attach partition lone for values from (300) to (400)", ["parted"]),
+        ("alter table parted detach partition low", ["parted"]),
+        ("do $$ begin execute 'alter table parted detach partition low'; end $$", ["parted"]),
+        ("truncate low", ["low", "parted"]),
+        ("drop table high", ["parted"]),
+        ("create table next partition of parted for values from (200) to (300); truncate next", ["next", "parted"]),
+        ("alter table parted add c int", []),
+        ("create table x (id int); drop table x; create temp table y (id int); alter table y add a int", []),
+    ],
+)
+def test_the_trigger_tells_what_changes_rows_unseen(
+    triggered: Admin, reader: Start, spool: Path, statement: str, tables: list[str]
+) -> None:
+    triggered.execute(PARTED)
+    triggered.execute("""
+        create type mood as enum ('sad'); create type pair as (x int, y text);
+        create table feels (id int primary key, m mood[]); create table nested (id int primary key, v pair);
+        create table lone (id int not null, note text); insert into lone values (301, 'unseen');
+        insert into parted values (1, 'a'), (101, 'b'); insert into t values (1, 'a');
+    """)
+    triggered.execute("create publication q for all tables with (publish_via_partition_root)")
+    reader(publications=("q",)).ensure()
+    triggered.execute(statement.encode())
+    triggered.execute("select pg_logical_emit_message(true, 'end', '')")
+    wait_until(lambda: any(isinstance(each, LogicalMessage) and each.prefix == "end" for each in messages(spool)))
+    found = {name for gap in gaps(spool) for _, name in gap["tables"]}
+    assert found == set(tables)
+    assert {gap["reason"] for gap in gaps(spool)} <= {"rewrite"}
+
+
+def test_the_trigger_needs_no_rights_of_whoever_alters(triggered: Admin, reader: Start, spool: Path) -> None:
+    triggered.execute("drop role if exists plain; create role plain; grant create, usage on schema public to plain")
+    reader().ensure()
+    try:
+        triggered.execute("""
+            set role plain;
+            create function public.pg_logical_emit_message(boolean, text, text) returns int
+                language sql as 'select 1/0';
+            set search_path = public, pg_catalog;
+            create table own (id int primary key) partition by range (id);
+            create table own_leaf partition of own for values from (0) to (9);
+            alter table own add note text; truncate own_leaf; drop table own_leaf; drop table own;
+            reset role; reset search_path
+        """)
+        wait_until(lambda: bool(gaps(spool)))
+    finally:
+        triggered.execute("reset role; drop owned by plain cascade; drop role plain")

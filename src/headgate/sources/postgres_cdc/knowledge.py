@@ -198,7 +198,7 @@ def _tells_of_types(connection: Connection) -> bool:
     """Whether the event trigger is there that writes altered types into the stream."""
     query = (
         "select 1 from pg_catalog.pg_event_trigger t join pg_catalog.pg_proc p on p.oid = t.evtfoid"
-        " where p.proname = 'headgate_ddl_v2' and t.evtenabled in ('O', 'A')"
+        " where p.proname = 'altered_v2' and t.evtname = 'headgate_ddl' and t.evtenabled in ('O', 'A')"
     )
     return connection.execute(query).fetchone() is not None
 
