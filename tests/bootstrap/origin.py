@@ -59,7 +59,7 @@ class Origin:
         self.chunk_rows = 3
         self.requests: list[str] = []
         self.slot = f"s_{self.connection.info.dbname}"
-        self._versions: dict[tuple[str, str], str] = {}
+        self._versions: dict[tuple[str, str], tuple[str, int]] = {}
         self._client: Client | None = None
 
     @classmethod
@@ -149,9 +149,16 @@ class Origin:
             "table": description["table"], "schema": description["schema"], "snapshot_id": snapshot_id,
             "operation": "snapshot_end", "method": method, "cdc_stream": "CDC", "cdc_sequence": sequence,
             "row_count": len(rows), "batch_count": len(starts), "checksum": f"{checksum % 2**64:016x}",
-            "schema_version": description["version"], "timestamp": 0.0, "replaces": [], **place,
+            "schema_version": description["version"], "relation_id": description["relation_id"],
+            "timestamp": 0.0, "replaces": [], **place,
         }  # fmt: skip
         await self.jetstream.publish(f"init.meta.{name}", encode_fields(end, is_json=self.is_json))
+
+    async def forget(self, table: str, schema: str = "public") -> None:
+        """The table is published no more."""
+        self._versions.pop((schema, table), None)
+        key = f"{key_token(schema)}.{key_token(table)}"
+        await self.jetstream.publish(f"$KV.schemas.{key}", b"", headers={"KV-Operation": "DEL"})
 
     async def _requested(self, msg: Msg) -> None:
         name = msg.subject.removeprefix("snapshot.request.")
@@ -213,7 +220,7 @@ class Origin:
     async def _announce(self, transaction: Transaction, now: dict[tuple[str, str], dict[str, Any]]) -> None:
         touched = {(c.relation.schema, c.relation.name) for c in transaction.changes if c.relation is not None}
         for name in sorted(touched):
-            if name not in now or self._versions.get(name) == now[name]["version"]:
+            if name not in now or self._versions.get(name) == _shape(now[name]):
                 continue
             description = {**now[name], "lsn": format_lsn(transaction.commit_lsn)}
             await self._describe(description)
@@ -225,7 +232,7 @@ class Origin:
             await self.publish(event["subject"], encode_fields(event, is_json=self.is_json), event["msg_id"])
 
     async def _describe(self, description: dict[str, Any]) -> None:
-        self._versions[description["schema"], description["table"]] = description["version"]
+        self._versions[description["schema"], description["table"]] = _shape(description)
         key = f"{key_token(description['schema'])}.{key_token(description['table'])}"
         payload = encode_fields(description, is_json=self.is_json)
         assert msgspec.json.decode(payload) if self.is_json else msgspec.msgpack.decode(payload)
@@ -237,6 +244,10 @@ class Origin:
         decoder, assembler = Decoder(1), Assembler()
         fed = [assembler.feed(decoder.decode(bytes(data)), parse_lsn(lsn)) for lsn, data in self.sql(query)]
         return [transaction for transaction in fed if transaction is not None]
+
+
+def _shape(description: dict[str, Any]) -> tuple[str, int]:
+    return description["version"], description["relation_id"]
 
 
 def _token(description: dict[str, Any]) -> str:

@@ -101,6 +101,7 @@ def _copy_at_point(
     with take_point(options.url, method, job.schema, job.table, options.point_timeout_s) as point:
         table = plan_table(options.url, job.schema, job.table, options.publications)
         job.lsn, job.schema_version = format_lsn(point.lsn), schema_version(table.relation)
+        job.relation_id = table.relation.relation_id
         source = _source(job, options) | {"shape": "located", "snapshotName": point.snapshot_name}
         frame = spark.read.format("pgsnapshot").options(**source).load().coalesce(options.parallelism)
         return point, _results(spark, job, frame, partial(_send_ranges, task=_task(job, options)))
@@ -111,12 +112,12 @@ def _copy_by_key(spark: SparkSession, job: Job, options: CopyOptions) -> list[di
     settle(options.url, options.point_timeout_s)
     table = plan_table(options.url, job.schema, job.table, options.publications)
     key = primary_key(options.url, table)
-    job.schema_version = schema_version(table.relation)
+    job.schema_version, job.relation_id = schema_version(table.relation), table.relation.relation_id
     send = partial(_send_by_key, task=_task(job, options), table=table, key=key)
     results = _results(spark, job, spark.range(0, 1, 1, 1), send)
     now = plan_table(options.url, job.schema, job.table, options.publications)
-    if schema_version(now.relation) != job.schema_version:
-        raise DeliveryError("the table's shape changed while it was read", remedy="it is read again")
+    if (schema_version(now.relation), now.relation.relation_id) != (job.schema_version, job.relation_id):
+        raise DeliveryError("the table was altered or made anew while it was read", remedy="it is read again")
     job.lsn = format_lsn(current_lsn(options.url))
     return results
 
@@ -244,6 +245,7 @@ def _end_message(
         "batch_count": job.chunks,
         "checksum": checksum,
         "schema_version": job.schema_version,
+        "relation_id": job.relation_id,
         "timestamp": int(time.time()),
         "replaces": job.replaces,
     }

@@ -35,6 +35,7 @@ class Job(msgspec.Struct):
     bytes: int = 0
     rows_expected: int = 0  # what PostgreSQL's statistics say; 0 if they say nothing
     lsn: str = ""
+    relation_id: int = 0
     schema_version: str = ""
     error: dict[str, Any] | None = None
     replaces: list[str] = []

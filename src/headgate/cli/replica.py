@@ -59,6 +59,10 @@ def run(
     nats: NatsOption = None,
     stream: StreamOption = "CDC",
     once: Annotated[bool, typer.Option("--once", help="Apply what is there now, then stop.")] = False,
+    on_dropped: Annotated[
+        Literal["keep", "drop"],
+        typer.Option("--on-dropped", help="What becomes of a table that the source publishes no more."),
+    ] = "keep",
 ) -> None:
     """Copy the tables, then apply every transaction as it comes, until Ctrl-C.
 
@@ -70,7 +74,8 @@ def run(
     Example: headgate replica run --target sqlite:///shop.db --tables users,orders
     """
     with _opened(target) as opened, _shown() as show:
-        _run(_follow(Replica(opened, _nats(nats), _names(tables), cdc_stream=stream, on_progress=show), once=once))
+        kept = Replica(opened, _nats(nats), _names(tables), cdc_stream=stream, on_progress=show, on_dropped=on_dropped)
+        _run(_follow(kept, once=once))
 
 
 @replica.command()
@@ -80,6 +85,7 @@ def status(
     """Show what the target holds, and how far it is behind the stream. Exits with 1 when it holds no replica."""
     with _opened(target) as opened:
         position, schemas = opened.load()
+        gone = opened.gone()
         found = {
             "position": None if position is None else {"sequence": position["sequence"], "msg_id": position["msg_id"]},
             "tables": [
@@ -88,6 +94,7 @@ def status(
                     "rows": opened.count(schema),
                     "schema_version": schema.version,
                     "joined": position is not None and name.key in position["tables"],
+                    "gone": name in gone,
                 }
                 for name, schema in sorted(schemas.items())
             ],
@@ -236,6 +243,8 @@ def _show_status(found: dict[str, Any]) -> None:
     table = Table("table", "rows", "shape", "", box=None)
     for each in found["tables"]:
         state = "[green]joined[/]" if each["joined"] else "[yellow]is copied anew[/]"
+        if each["gone"]:
+            state = "[yellow]kept; published no more[/]"
         table.add_row(each["table"], f"{each['rows']:,}", each["schema_version"], state)
     data_console.print(table)
     sequence, last = found["position"]["sequence"], found["last_sequence"]

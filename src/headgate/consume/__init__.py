@@ -19,6 +19,7 @@ from headgate.consume.change import (
     SnapshotInfo,
     SnapshotRows,
     Step,
+    TableGone,
     Transaction,
 )
 from headgate.consume.consumer import Consumer
@@ -37,6 +38,7 @@ __all__ = [
     "SnapshotInfo",
     "SnapshotRows",
     "Step",
+    "TableGone",
     "TableName",
     "Transaction",
 ]

@@ -2,8 +2,8 @@
 
 sequence         every message up to it has been given out, but for tables that say `after`
 stream_created   when the stream was made: sequences of another one of the same name mean nothing
-tables           by key: the shape in force, the snapshot that it began with, the rule if that is still needed,
-                 and `whole`: no message of the table up to there is missing
+tables           by key: the shape in force and whose it is, the snapshot that it began with, the rule if that is still
+                 needed, and `whole`: no message of the table up to there is missing
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class TableMark(msgspec.Struct, omit_defaults=True):
     after: int = 0
     rule: Rule | None = None
     whole: int = -1  # -1: an older version did not look
+    relation_id: int = 0  # 0: an older version did not say
 
 
 class Bookmark(msgspec.Struct):

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from headgate.consume.schema import Schema
+from headgate.consume.tables import TableName
 
 __all__ = [
     "DELETE",
@@ -88,6 +89,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
     batch_count: int = 0
     checksum: str = ""
     schema_version: str = ""
+    relation_id: int = 0
     timestamp: float = 0.0
     replaces: list[str] | None = None
     error: Any = None
@@ -130,7 +132,14 @@ class CaughtUp:
     """Nothing more is in the stream right now."""
 
 
-Step: TypeAlias = SnapshotBegin | SnapshotRows | SnapshotEnd | Changes | CaughtUp
+@dataclass(frozen=True, slots=True)
+class TableGone:
+    """A table that was read is published no more: dropped, renamed, or taken out of the publication."""
+
+    table: TableName
+
+
+Step: TypeAlias = SnapshotBegin | SnapshotRows | SnapshotEnd | Changes | CaughtUp | TableGone
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from headgate.consume.change import (
     SnapshotInfo,
     SnapshotRows,
     Step,
+    TableGone,
     Transaction,
 )
 from headgate.consume.follow import Follower
@@ -57,7 +58,8 @@ class Consumer:
 
     `tables` are names, or "*" for all that the bridge publishes, now and later. `position` is what `position()` gave
     an earlier consumer. `snapshot_options` go into requests, such as `{"method": "filter"}`. Tables in `new_snapshots`
-    begin with a snapshot that is made for them, even if one is there or the position has them.
+    begin with a snapshot that is made for them, even if one is there or the position has them. A table that the bridge
+    does not know is an error, unless the position or `may_be_gone` has it: it was there, and may come again.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Consumer:
         position: Mapping[str, Any] | None = None,
         snapshot_options: Mapping[str, Any] | None = None,
         new_snapshots: Sequence[str] = (),
+        may_be_gone: Sequence[TableName] = (),
         credentials: str | None = None,
         name: str = "headgate-consumer",
     ) -> None:
@@ -83,6 +86,7 @@ class Consumer:
         self._resume = None if position is None else Bookmark.from_dict(position)
         self._snapshot_options = dict(snapshot_options or {})
         self._new_snapshots = {TableName.parse(each) for each in new_snapshots}
+        self._may_be_gone = set(may_be_gone)
         self._credentials = credentials
         self._client_name = name
         self._link: Link | None = None
@@ -121,6 +125,10 @@ class Consumer:
         """Leave the table out from here on, and begin it anew with a new snapshot when the transaction has ended."""
         self._opened.drop(TableName.parse(table) if isinstance(table, str) else table)
 
+    def leave(self, table: str | TableName) -> None:
+        """Read a table no more, until it is published again."""
+        self._opened.leave(TableName.parse(table) if isinstance(table, str) else table)
+
     async def changes(self) -> AsyncGenerator[Change, None]:
         """Every change. A snapshot is a SNAPSHOT_BEGIN, a READ for each row and a SNAPSHOT_END."""
         async for step in self.steps():
@@ -143,24 +151,22 @@ class Consumer:
         """All there is to know, in order: what a program needs that keeps an exact copy."""
         follower = self._opened
         wanted = await self._begin(follower)
+        marks = self._resume.tables.values() if self._resume is not None else []
+        known = self._may_be_gone | {TableName(mark.schema, mark.table) for mark in marks}
+        for table in sorted(known - self._published):
+            yield TableGone(table)
         fresh = dict.fromkeys(self._new_snapshots, 0)  # of these an older snapshot than that does not do
         while True:
-            for table in [each for each in wanted if each not in follower.joined]:
-                try:
-                    async for step in self._join(follower, table, fresh.get(table)):
-                        yield step
-                except ConfigError as error:
-                    if self._names is not None:
-                        raise
-                    logger.warning("%s: leaving it out: %s", table, error)
-                    wanted.remove(table)
-                    follower.ignore(table)
+            async for step in self._join_all(follower, wanted, known, fresh):
+                yield step
             fresh.clear()
             try:
                 async for part in follower.follow():
                     yield part
                 fresh |= follower.take_dropped()
-                wanted += [table for table in follower.take_new() if table not in wanted]
+                new = follower.take_new()
+                follower.left.difference_update(new)
+                wanted += [table for table in new if table not in wanted]
             except StreamReplaced as replaced:
                 stream = self._places.cdc_stream
                 logger.warning("the stream %s was deleted and made again; taking new snapshots", stream)
@@ -182,7 +188,9 @@ class Consumer:
         state = await self._link.state(self._places.cdc_stream)  # says so if there is none
         follower.created = state.created
         follower.subject = self._places.subject
-        wanted = list(self._names) if self._names is not None else await self._schemas.tables()
+        published = await self._schemas.tables()
+        self._published = set(published)
+        wanted = list(self._names) if self._names is not None else published
         if self._resume is not None:
             await self._go_on(follower, self._resume, wanted)
         return wanted
@@ -198,6 +206,7 @@ class Consumer:
                 continue
             schema = await self._schemas.of_version(table, mark.version)
             if schema is not None:
+                schema = schema.of_relation(mark.relation_id)
                 after = max(mark.after, bookmark.sequence)
                 follower.join(table, Joined(schema, after, mark.snapshot_id, mark.rule, mark.whole))
             else:
@@ -220,6 +229,26 @@ class Consumer:
         if message is not None and (message.headers or {}).get("Nats-Msg-Id") != bookmark.msg_id:
             return "another message stands there; the stream is another one"
         return ""
+
+    async def _join_all(
+        self, follower: Follower, wanted: list[TableName], known: set[TableName], fresh: Mapping[TableName, int]
+    ) -> AsyncGenerator[SnapshotBegin | SnapshotRows | SnapshotEnd | TableGone, None]:
+        """Every table that is wanted and not joined. `known` are those that were there before, so may be gone now."""
+        for table in [each for each in wanted if each not in follower.joined and each not in follower.left]:
+            try:
+                async for step in self._join(follower, table, fresh.get(table)):
+                    yield step
+                known.add(table)
+            except ConfigError as error:
+                if self._names is None:
+                    wanted.remove(table)
+                    follower.ignore(table)
+                elif table not in known:  # a name that was never right
+                    raise
+                logger.warning("%s: leaving it out: %s", table, error)
+                follower.leave(table)
+                if table in known:
+                    yield TableGone(table)
 
     async def _join(
         self, follower: Follower, table: TableName, behind: int | None
@@ -253,7 +282,8 @@ class Consumer:
     async def _shape(self, table: TableName, info: SnapshotInfo) -> Schema | None:
         if not info.schema_version:
             return await self._schemas.current(table)
-        return await self._schemas.of_version(table, info.schema_version)
+        schema = await self._schemas.of_version(table, info.schema_version)
+        return schema and schema.of_relation(info.relation_id)
 
 
 def _flat(step: Step) -> list[Change]:

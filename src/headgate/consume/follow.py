@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping
 import msgspec
 
 from headgate.consume.bookmark import Bookmark
-from headgate.consume.change import SCHEMA, CaughtUp, Change, Changes
+from headgate.consume.change import SCHEMA, CaughtUp, Change, Changes, TableGone
 from headgate.consume.decode import PartMissing, Payloads, read_change
 from headgate.consume.gaps import gap_of
 from headgate.consume.joined import Joined, OpenTransaction, Recent, TransactionKey
@@ -59,6 +59,8 @@ class Follower:
         self._dropped: dict[TableName, int] = {}
         self._ignored: set[TableName] = set()
         self._new: list[TableName] = []
+        self._gone: list[TableName] = []
+        self.left: set[TableName] = set()  # wanted again as soon as they are published again
         self._chains: dict[str, list[TableName]] = {}
         self._open: OpenTransaction | None = None
         self._closed: tuple[TransactionKey | None, int] = (None, 0)
@@ -99,6 +101,7 @@ class Follower:
                 other.after = max(other.after, self._sequence)
             self._sequence, self._msg_id = joined.after, None
         self.joined[table] = joined
+        self.left.discard(table)
 
     def drop(self, table: TableName) -> None:
         """Leave a table out; the follower stops at the end of the transaction, to let it be joined again."""
@@ -127,7 +130,18 @@ class Follower:
             await self._reader.close()
             self._reader = None
 
-    async def follow(self) -> AsyncGenerator[Changes | CaughtUp, None]:
+    def leave(self, table: TableName) -> None:
+        """Read it no more, until it is published again."""
+        self.joined.pop(table, None)
+        self.left.add(table)
+        if self._open is not None:
+            self._open.leave_out(table)
+
+    def _take_gone(self) -> list[TableName]:
+        gone, self._gone = self._gone, []
+        return gone
+
+    async def follow(self) -> AsyncGenerator[Changes | CaughtUp | TableGone, None]:
         """Until a table has to be joined."""
         reader, payloads = await self._begin(), Payloads(self._link)
         idle_s, told = _IDLE_S, False
@@ -138,6 +152,8 @@ class Follower:
             if messages:
                 idle_s, told = _IDLE_S, False
             await self._watch()
+            for table in self._take_gone():
+                yield TableGone(table)
             if self._must_join():
                 return
             if not messages and (self._open is not None or not told or self._is_due):
@@ -254,6 +270,9 @@ class Follower:
             return
         if joined.rule is not None and joined.rule.contains(self._open.lsn, change.xid):
             return
+        if change.relation_id != joined.schema.relation_id and change.relation_id and joined.schema.relation_id:
+            self._lose(name, "another table has its name now")
+            return
         if change.schema_version not in (None, joined.schema.version):
             await self._reshape(name, joined, change)
             if name not in self.joined:
@@ -275,6 +294,7 @@ class Follower:
         if schema is None:
             self._lose(name, f"nobody remembers the shape {change.schema_version}")
             return
+        schema = schema.of_relation(joined.schema.relation_id)
         joined.reshape(schema)
         announced = Change(
             schema=name.schema, table=name.table, operation=SCHEMA, commit_lsn=change.commit_lsn, xid=change.xid,
@@ -451,13 +471,16 @@ class Follower:
         self.drop(table)
 
     async def _watch(self) -> None:
-        """Tables that were added to the publication, and of which nothing has passed in the stream yet."""
+        """Tables that joined or left the publication, of which nothing has passed in the stream yet."""
         now = asyncio.get_running_loop().time()
-        if not self._takes_all or now - self._watched_at < _WATCH_S:
+        if now - self._watched_at < _WATCH_S:
             return
         self._watched_at = now
-        known = {*self.joined, *self._dropped, *self._new, *self._ignored}
-        self._new += [name for name in await self._schemas.added() if name not in known]
+        added, removed = await self._schemas.changed()
+        self._ignored.difference_update(added)
+        known = {*self.joined, *self._dropped, *self._new}
+        self._new += [name for name in added if name not in known and (self._takes_all or name in self.left)]
+        self._gone += [name for name in removed if name in self.joined]
 
 
 def _has_between(gone: list[int], after: int, upto: int) -> bool:

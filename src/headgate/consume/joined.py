@@ -59,7 +59,8 @@ class Joined:
     def mark(self, sequence: int) -> TableMark:
         name, after = self.schema.name, self.after if self.after > sequence else 0
         whole = self.whole_at(sequence)
-        return TableMark(name.schema, name.table, self.schema.version, self.snapshot_id, after, self.rule, whole)
+        version, relation_id = self.schema.version, self.schema.relation_id
+        return TableMark(name.schema, name.table, version, self.snapshot_id, after, self.rule, whole, relation_id)
 
 
 @dataclass(slots=True)

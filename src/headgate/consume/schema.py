@@ -60,6 +60,10 @@ class Schema(msgspec.Struct, frozen=True):
     def name(self) -> TableName:
         return TableName(self.schema, self.table)
 
+    def of_relation(self, relation_id: int) -> Schema:
+        """The same shape as that of a relation; 0 is not known. A name may have had others of the same shape."""
+        return msgspec.structs.replace(self, relation_id=relation_id) if relation_id else self
+
     @property
     def sent(self) -> list[Column]:
         """The columns that events carry."""

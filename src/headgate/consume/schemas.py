@@ -21,30 +21,52 @@ class Schemas:
     def __init__(self, link: Link, bucket: str) -> None:
         self._link = link
         self._bucket = bucket
-        self._known: set[str] = set()  # subjects of tables that were told
+        self._prefix = f"$KV.{bucket}."
+        self._known: dict[str, TableName] = {}  # tables that were told, by their subjects
         self._told_at = -1  # the bucket's last sequence by then
 
     async def tables(self) -> list[TableName]:
         """Every table that the bridge publishes now."""
-        self._known, self._told_at = set(), -1
-        return await self.added()
+        self._known, self._told_at = {}, -1
+        return (await self.changed())[0]
 
-    async def added(self) -> list[TableName]:
-        """Tables that were not told before; cheap to ask for again and again."""
-        prefix, stream = f"$KV.{self._bucket}.", f"KV_{self._bucket}"
+    async def changed(self) -> tuple[list[TableName], list[TableName]]:
+        """Tables that came and tables that went since it was last asked; cheap to ask again and again."""
+        stream = f"KV_{self._bucket}"
         try:
             last = (await self._link.state(stream)).last
         except ConfigError:
-            return []
+            return [], []
         if last == self._told_at:
-            return []
-        found: list[TableName] = []
-        for subject in sorted((await self._link.subjects(stream, f"{prefix}>")).keys() - self._known):
-            if document := await self._link.value(self._bucket, subject.removeprefix(prefix)):
-                self._known.add(subject)
-                found.append(Schema.read(document).name)
+            return [], []
+        before = set(self._known.values())
+        if self._told_at < 0:
+            await self._list(stream)
+        else:
+            await self._read_on(stream, last)
         self._told_at = last
-        return found
+        now = set(self._known.values())
+        return sorted(now - before), sorted(before - now)
+
+    async def _list(self, stream: str) -> None:
+        for subject in sorted(await self._link.subjects(stream, f"{self._prefix}>")):
+            self._note(subject, await self._link.value(self._bucket, subject.removeprefix(self._prefix)))
+
+    async def _read_on(self, stream: str, last: int) -> None:
+        reader = StreamReader(self._link, stream, self._told_at, [f"{self._prefix}>"], may_skip=True)
+        try:
+            while not await reader.has_read_all(last):
+                for message in await reader.read(timeout_s=1):
+                    self._note(message.subject, message.payload)
+        finally:
+            await reader.close()
+
+    def _note(self, subject: str, document: bytes | None) -> None:
+        """A document that is empty says that the table is published no more."""
+        if document:
+            self._known[subject] = Schema.read(document).name
+        else:
+            self._known.pop(subject, None)
 
     async def current(self, table: TableName) -> Schema:
         document = await self._link.value(self._bucket, table.key)

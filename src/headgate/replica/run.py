@@ -23,6 +23,7 @@ from headgate.consume import (
     SnapshotEnd,
     SnapshotRows,
     Step,
+    TableGone,
     TableName,
 )
 from headgate.model.failpoints import failpoint
@@ -64,7 +65,7 @@ async def stop(task: asyncio.Task[None]) -> None:
 
 
 class Replica:
-    """One target and the tables it copies. `repair` are tables to begin anew."""
+    """One target and the tables it copies. `repair` are tables to begin anew; `on_dropped`: those published no more."""
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Replica:
         *,
         cdc_stream: str = "CDC",
         repair: Sequence[str] = (),
+        on_dropped: Literal["keep", "drop"] = "keep",
         on_progress: Callable[[Progress], None] = lambda _: None,
         **consumer_options: Any,
     ) -> None:
@@ -81,6 +83,7 @@ class Replica:
         self._target = target
         self._nats_url = nats_url
         self._tables = tables
+        self._on_dropped = on_dropped
         self._consumer_options = {"cdc_stream": cdc_stream, "new_snapshots": repair, **consumer_options}
         self._on_progress = on_progress
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replica")
@@ -97,8 +100,14 @@ class Replica:
         try:
             self._saved, self._schemas = await self._do(self._target.load)
             await self._do(self._target.claim)
+            gone = await self._do(self._target.gone)
             consumer = Consumer(
-                self._nats_url, self._tables, position=self._saved, name="headgate-replica", **self._consumer_options
+                self._nats_url,
+                self._tables,
+                position=self._saved,
+                name="headgate-replica",
+                may_be_gone=[*gone, *self._schemas],
+                **self._consumer_options,
             )
             async with consumer:
                 async for step in consumer.steps():
@@ -119,6 +128,8 @@ class Replica:
             self._tell(caught_up=True)
         elif isinstance(step, SnapshotBegin):
             await self._begin_snapshot(step, consumer)
+        elif isinstance(step, TableGone):
+            await self._let_go(step.table, consumer)
         else:
             await self._end_snapshot(step, consumer)
 
@@ -194,6 +205,32 @@ class Replica:
         if self._is_open:
             self._target.rollback()
             self._is_open = False
+
+    async def _let_go(self, table: TableName, consumer: Consumer) -> None:
+        """A table that is published no more: kept as it was last, or dropped."""
+        if table not in self._schemas:
+            return
+        await self._commit(consumer)
+        if self._on_dropped == "keep":
+            logger.warning("%s: it is published no more; its rows stay as they are", table)
+            await self._do(self._in_one, lambda: self._target.note_gone(table))
+            return
+        logger.warning("%s: it is published no more, and is dropped here", table)
+        consumer.leave(table)
+        del self._schemas[table]
+        position = consumer.position()
+
+        def drop() -> None:
+            self._target.drop_table(table)
+            self._target.save(position)
+
+        await self._do(self._in_one, drop)
+        self._saved = position
+
+    def _in_one(self, work: Callable[[], None]) -> None:
+        self._target.begin()
+        work()
+        self._target.commit()
 
     async def _add_rows(self, step: SnapshotRows) -> None:
         names = [column.name for column in step.schema.sent]

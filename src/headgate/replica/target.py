@@ -144,6 +144,24 @@ class Target(ABC):
         self.execute(f"drop table if exists {dotted(place)}")
         self.execute(f"alter table {dotted(self.staging(schema.name))} rename to {quoted(place[-1])}")
         self._remember(schema)
+        self.execute(f"delete from {BOOK} where name = {self.mark}", [f"gone:{schema.name.key}"])
+
+    def note_gone(self, table: TableName) -> None:
+        """The source publishes it no more; in a transaction of the caller's."""
+        self._write(f"gone:{table.key}", json.dumps(table))
+
+    def drop_table(self, table: TableName) -> None:
+        """And remember that it is gone; in a transaction of the caller's."""
+        self.execute(f"drop table if exists {dotted(self.place(table))}")
+        self.execute(f"delete from {BOOK} where name = {self.mark}", [f"table:{table.key}"])
+        self.note_gone(table)
+
+    def gone(self) -> set[TableName]:
+        """Tables that the source publishes no more, whether they are here or not."""
+        if not self.exists(self.place_of_book()):
+            return set()
+        found = self.execute(f"select name, value from {BOOK}")
+        return {TableName(*json.loads(value)) for name, value in found if str(name).startswith("gone:")}
 
     def apply(self, items: Sequence[Item]) -> None:
         """In a transaction of the caller's."""

@@ -336,3 +336,64 @@ def test_differences_are_found_and_repaired(kind: str, tmp_path: Path) -> None:
             assert report.is_exact
 
     run(test)
+
+
+def test_another_table_of_the_same_name_and_shape(kind: str, tmp_path: Path) -> None:
+    shape = "(id int primary key, v text)"
+    tables = f"create table t {shape}; create table u {shape}; insert into t values (1); insert into u values (2)"
+    swap = "begin; alter table t rename to w; alter table u rename to t; alter table w rename to u; commit"
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            for statements in (
+                f"drop table t; create table t {shape}; insert into t values (5, 'new')",
+                f"{swap}; insert into t values (6, 'x'); insert into u values (7, 'y')",
+                f"alter table t rename to old; create table t {shape}; insert into t values (8, 'z')",
+                "drop table t; alter table old rename to t; insert into t values (9, 'back')",
+            ):
+                it.origin.sql(statements)
+                await it.check()
+
+    run(test)
+
+
+def test_a_table_that_went_away_is_kept_and_shown(kind: str, tmp_path: Path) -> None:
+    tables = "create table t (id int primary key); create table u (id int primary key); insert into t values (1)"
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check(["t", "u"])
+            it.origin.sql("drop table t; insert into u values (2)")
+            await it.origin.forget("t")
+            for names in (["t", "u"], "*"):
+                await it.follow(names)
+                with opened(it.target_url) as target:
+                    assert target.gone() == {TableName("public", "t")}
+                assert it.ask("select id from t") == [(1,)]
+            assert it.ask("select id from u") == [(2,)]
+            it.origin.sql("create table t (id int primary key); insert into t values (7)")
+            await it.check(["t", "u"])
+            with opened(it.target_url) as target:
+                assert target.gone() == set()
+
+    run(test)
+
+
+def test_a_table_that_went_away_is_dropped_if_so_asked(kind: str, tmp_path: Path) -> None:
+    tables = "create table t (id int primary key); create table u (id int primary key); insert into t values (1)"
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check(["t", "u"])
+            it.origin.sql("drop table t; insert into u values (2)")
+            await it.origin.forget("t")
+            await it.follow(["t", "u"], on_dropped="drop")
+            with opened(it.target_url) as target:
+                assert [str(name) for name in target.load()[1]] == ["public.u"]
+                assert not target.exists(target.place(TableName("public", "t")))
+            await it.follow(["t", "u"], on_dropped="drop")
+            it.origin.sql("create table t (id int primary key); insert into t values (7)")
+            await it.check(["t", "u"])
+
+    run(test)
