@@ -112,7 +112,7 @@ class Cluster:
             "--auth-host=scram-sha-256",
             "--encoding=UTF8",
             "--no-instructions",
-            *_LOCALE[self.version],
+            *_LOCALE.get(self.version, _LOCALE[16]),
         ]
         # Without the sync a power cut shortly after could take the new catalogues with it, while transactions
         # committed since are already safe in a log that then fits nothing. So only data that may be lost skips it.

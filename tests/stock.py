@@ -1,0 +1,29 @@
+"""Debian's PostgreSQL 15 as it comes, JIT and all: the server that most people have, beside the embedded ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from headgate.embedded.postgres import PostgresServer
+
+__all__ = ["STOCK_VERSION", "StockPostgres", "needs_stock"]
+
+STOCK_VERSION = 15
+_INSTALLATION = Path(os.environ.get("HEADGATE_TEST_STOCK", f"/usr/lib/postgresql/{STOCK_VERSION}"))
+
+needs_stock = pytest.mark.skipif(
+    not (_INSTALLATION / "bin" / "postgres").exists(),
+    reason=f"Debian's PostgreSQL {STOCK_VERSION} is not installed: apt-get install postgresql-{STOCK_VERSION}",
+)
+
+
+class StockPostgres(PostgresServer):
+    """A server with the defaults of its package, but for what logical decoding needs and for fsync."""
+
+    def __init__(self, data: Path, run: Path, *, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(data, run, version=STOCK_VERSION, installation=_INSTALLATION, durable=False)
+        self._settings = {"wal_level": "logical", "fsync": "off", **(settings or {})}
