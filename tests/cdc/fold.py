@@ -237,7 +237,7 @@ class _Order:
     def announce(self, event: Event) -> None:
         """A description comes between two transactions, and belongs to the second."""
         commit_lsn = parse_lsn(event["commit_lsn"])
-        if event["ordinal"] is not None or f"-{commit_lsn:016X}-/" not in event["msg_id"]:
+        if event["ordinal"] is not None or f"{commit_lsn:016X}-/" not in event["msg_id"]:
             raise FoldError("a description with the identity of a row")
         if event["msg_id"] in self._seen:
             raise FoldError("its message id came before: a duplicate")
@@ -254,6 +254,8 @@ class _Order:
         position = Position(parse_lsn(event["commit_lsn"]), event["ordinal"])
         name = event["msg_id"]
         system, dash, rest = name.partition("-")
+        timeline = int(rest[:8], 16) if len(rest) == len(f"{position}") + 8 else 0
+        position = position._replace(timeline=timeline)
         if not dash or rest != str(position) or system != (self._system or system):
             raise FoldError(f"the message id {name!r} is not that of position {position}")
         if name in self._seen:

@@ -12,6 +12,7 @@ from headgate.config import load
 from headgate.control.runfile import RunFile
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
+from headgate.sources.postgres_cdc.control import SpoolControl
 
 __all__ = ["reset"]
 
@@ -38,7 +39,7 @@ def reset(
     (directory / "state.json").unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoint", ignore_errors=True)
     if loaded.sources[loaded.pipelines[pipeline].source].type in ("postgres-cdc", "atproto"):
-        shutil.rmtree(directory / "spool", ignore_errors=True)  # the slot, or the relay, has it all
+        SpoolControl(directory / "spool").forget()  # the slot, or the relay, has it all
     note(f"reset {pipeline}")
     if loaded.spark.checkpoint_dir:
         note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")

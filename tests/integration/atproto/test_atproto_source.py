@@ -91,7 +91,16 @@ def test_every_event_is_a_row_per_op_or_a_row_of_its_own(relay: SmallRelay, tmp_
         ("commit", "app.bsky.feed.like", "b", "delete", "delete"),
         ("sync", "sync", None, None, "insert"),
     ]
-    assert [Position.parse(r["_position"]) for r in rows] == [(1, 0), (2, 0), (5, 0), (5, 1), (6, 0), (6, 1), (9, 0)]
+    positions = [Position.parse(row["_position"])[:2] for row in rows]
+    assert positions == [
+        (1, 0),
+        (2, 0),
+        (5, 0),
+        (5, 1),
+        (6, 0),
+        (6, 1),
+        (9, 0),
+    ]
     assert json.loads(rows[1]["record"]) == {"active": False, "status": "deactivated"}
     assert json.loads(rows[2]["record"]) == {"$type": POST, "raw": {"$bytes": "YWI"}}
     assert rows[5]["record"] is None

@@ -1,7 +1,7 @@
 """Servers of their own for change data capture: tests here restart them, and drop slots and publications.
 
-A test runs on the newest version that the wheel has; with `@every_version` on each of them. A module's servers live
-side by side until its end, so that no order of the tests starts one twice.
+A test runs on the newest version that the wheel has; with `@every_version` on each of them, and on Debian's with its
+defaults. A module's servers live side by side until its end, so that no order of the tests starts one twice.
 """
 
 from __future__ import annotations
@@ -13,52 +13,78 @@ from typing import Any
 import psycopg
 import pytest
 
-from headgate.embedded import Stack
+from headgate.embedded.postgres import PostgresServer
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.reader import ReaderOptions
+from tests.stock import STOCK_VERSION, StockPostgres, needs_stock
 
 Admin = psycopg.Connection[tuple[Any, ...]]
 
 
-VERSIONS = (16, 18)
+VERSIONS = (STOCK_VERSION, 16, 18)
 
-every_version = pytest.mark.parametrize("stack", VERSIONS, indirect=True, ids="pg{}".format)
+every_version = pytest.mark.parametrize(
+    "server",
+    [pytest.param(version, marks=needs_stock if version == STOCK_VERSION else ()) for version in VERSIONS],
+    indirect=True,
+    ids="pg{}".format,
+)
 
 
 @pytest.fixture(scope="module")
-def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Stack]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], PostgresServer]]:
     """A server by its version, started when first asked for."""
-    running: dict[int, Stack] = {}
+    running: dict[int, PostgresServer] = {}
 
-    def of(version: int) -> Stack:
+    def of(version: int) -> PostgresServer:
         if version not in running:
-            directory = tmp_path_factory.mktemp(f"cdc{version}")
-            running[version] = Stack(directory, postgres_version=version, nats=False, durable=False)
+            running[version] = new_server(tmp_path_factory.mktemp(f"cdc{version}"), version)
             running[version].start()
         return running[version]
 
     yield of
-    for stack in running.values():
-        stack.stop()
+    for server in running.values():
+        server.stop()
+
+
+def new_server(directory: Path, version: int = VERSIONS[-1], **settings: str) -> PostgresServer:
+    """A server that was not started yet, in a directory of its own."""
+    data, run = directory / "postgres", directory / "run"
+    run.mkdir(exist_ok=True)
+    if version == STOCK_VERSION:
+        return StockPostgres(data, run, settings=settings)
+    return PostgresServer(data, run, version=version, durable=False, settings=settings)
 
 
 @pytest.fixture
-def stack(request: pytest.FixtureRequest, stacks: Callable[[int], Stack]) -> Stack:
-    return stacks(getattr(request, "param", VERSIONS[-1]))
+def server(request: pytest.FixtureRequest, servers: Callable[[int], PostgresServer]) -> PostgresServer:
+    return servers(getattr(request, "param", VERSIONS[-1]))
 
 
 @pytest.fixture
-def url(stack: Stack) -> str:
+def url(server: PostgresServer) -> str:
     """As a role that has REPLICATION, CONNECT and SELECT, and nothing else."""
-    assert stack.endpoints.postgres_url is not None
-    return stack.endpoints.postgres_url.replace("user=headgate", "user=bridge")
+    return server.url.replace("user=headgate", "user=bridge")
 
 
 @pytest.fixture
-def admin(stack: Stack) -> Iterator[Admin]:
+def admin(server: PostgresServer) -> Iterator[Admin]:
     """The owner of everything; leaves no slot, publication or table behind."""
-    assert stack.endpoints.postgres_url is not None
-    with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as connection:
+    prepare(server.url)
+    connection = psycopg.connect(server.url, autocommit=True)
+    yield connection
+    connection.close()
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
+        for (name,) in connection.execute("select slot_name from pg_replication_slots").fetchall():
+            drop_slot(connection, name)
+        for (name,) in connection.execute("select pubname from pg_publication").fetchall():
+            connection.execute(f'drop publication "{name}"'.encode())
+
+
+def prepare(url: str) -> None:
+    """An empty schema with the table `t` in the publication `p`, and the role `bridge`."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "drop schema if exists public cascade; create schema public; grant usage on schema public to public"
         )
@@ -67,18 +93,9 @@ def admin(stack: Stack) -> Iterator[Admin]:
         connection.execute("alter default privileges in schema public grant select on tables to bridge")
         connection.execute("create table t (id bigint primary key, note text)")
         connection.execute("create publication p for table t")
-    connection = psycopg.connect(stack.endpoints.postgres_url, autocommit=True)
-    yield connection
-    connection.close()
-    with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as connection:
-        connection.execute("select pg_terminate_backend(active_pid) from pg_replication_slots where active")
-        for (name,) in connection.execute("select slot_name from pg_replication_slots").fetchall():
-            _drop(connection, name)
-        for (name,) in connection.execute("select pubname from pg_publication").fetchall():
-            connection.execute(f'drop publication "{name}"'.encode())
 
 
-def _drop(connection: Admin, slot: str) -> None:
+def drop_slot(connection: Admin, slot: str) -> None:
     """The walsender of a slot takes a moment to let go."""
     for _ in range(200):
         try:
@@ -91,11 +108,21 @@ def _drop(connection: Admin, slot: str) -> None:
 
 
 @pytest.fixture
-def reader(url: str, tmp_path: Path) -> Iterator[Callable[..., ReaderProcess]]:
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def reader(url: str, spool: Path) -> Iterator[Callable[..., ReaderProcess]]:
+    yield from readers(url, spool)
+
+
+def readers(url: str, spool: Path) -> Iterator[Callable[..., ReaderProcess]]:
+    """Makes readers of the slot `s`, and stops them in the end."""
     started: list[ReaderProcess] = []
 
     def start(**changes: Any) -> ReaderProcess:
-        options = {"url": url, "slot": "s", "publications": ("p",), "spool": str(tmp_path / "spool"), **changes}
+        options = {"url": url, "slot": "s", "publications": ("p",), "spool": str(spool), **changes}
         started.append(ReaderProcess(ReaderOptions(**options)))
         return started[-1]
 

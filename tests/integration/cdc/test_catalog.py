@@ -22,7 +22,7 @@ from headgate.sources.postgres_cdc.schemas import read_book
 from headgate.sources.postgres_cdc.spool import SpoolIndex, Transaction
 from headgate.wire.pgoutput import LogicalMessage, Relation, RelationColumn, ReplicaIdentity
 from tests.integration.cdc.conftest import Admin, every_version
-from tests.integration.cdc.test_reader import messages, rows, wait_until
+from tests.integration.cdc.watching import messages, rows, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 

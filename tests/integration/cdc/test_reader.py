@@ -4,83 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from headgate.embedded import Stack
+from headgate.embedded.postgres import PostgresServer
 from headgate.model import AuthError, ConfigError, OccupiedError, StateError
+from headgate.sources.postgres_cdc.continuity import WalPosition
 from headgate.sources.postgres_cdc.control import SpoolControl
-from headgate.sources.postgres_cdc.frames import COUNT_AT
-from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
-from headgate.wire.pgoutput import Decoder, Insert, LogicalMessage, Message, Relation, parse_lsn
+from headgate.wire.pgoutput import Decoder, LogicalMessage, Relation, parse_lsn
 from tests.integration.cdc.conftest import Admin, every_version
+from tests.integration.cdc.watching import (
+    Start,
+    confirm_all,
+    ids,
+    messages,
+    rows,
+    slot_lsn,
+    status,
+    wait_until,
+)
 
 pytestmark = pytest.mark.timeout(120)
-
-Start = Callable[..., ReaderProcess]
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
-
-
-def messages(spool: Path, start: int = 0) -> list[Message]:
-    """Everything in the spool behind `start`, decoded."""
-    index = SpoolIndex(spool)
-    index.refresh()
-    decoder = Decoder()
-    found: list[Message] = []
-    for part in index.slices(start, index.end_lsn):
-        data = Path(part.path).read_bytes()[part.offset : part.offset + part.length]
-        while data:
-            (length,) = struct.unpack_from("<I", data)
-            message, data = data[4 : 4 + length], data[4 + length :]
-            if message[:1] != b"H":
-                found.append(decoder.decode(message[:COUNT_AT] if message[:1] == b"B" else message))
-    return found
-
-
-def ids(spool: Path) -> list[int]:
-    return [int(bytes(m.new[0])) for m in messages(spool) if isinstance(m, Insert) and isinstance(m.new[0], bytes)]
-
-
-def rows(spool: Path) -> int:
-    index = SpoolIndex(spool)
-    index.refresh()
-    return index.rows_after(0)
-
-
-def status(control: SpoolControl) -> str:
-    state = control.read_state()
-    return state.status if state is not None else "none"
-
-
-def slot_lsn(admin: Admin, column: str = "confirmed_flush_lsn") -> int:
-    row = admin.execute(f"select {column}::text from pg_replication_slots where slot_name = 's'".encode()).fetchone()
-    assert row is not None
-    return parse_lsn(row[0])
-
-
-def confirm_all(admin: Admin, spool: Path) -> None:
-    index = SpoolIndex(spool)
-    index.refresh()
-    SpoolControl(spool).confirm(index.end_lsn)
-    wait_until(lambda: slot_lsn(admin) >= index.end_lsn)
 
 
 @every_version
@@ -113,7 +62,7 @@ def test_only_what_is_confirmed_moves_the_slot(admin: Admin, reader: Start, spoo
     end = index.end_lsn
     admin.execute("select pg_sleep(1.5)")
     assert slot_lsn(admin) < end
-    SpoolControl(spool).confirm(end)
+    SpoolControl(spool).confirm(WalPosition(1, end))
     wait_until(lambda: slot_lsn(admin) >= end)
 
 
@@ -144,24 +93,22 @@ def test_kill_9_of_the_reader_loses_and_repeats_nothing(admin: Admin, reader: St
 @every_version
 @pytest.mark.parametrize("fault", ["terminate", "restart", "crash"])
 def test_a_lost_connection_is_made_again(
-    admin: Admin, reader: Start, spool: Path, stack: Stack, url: str, fault: str
+    admin: Admin, reader: Start, spool: Path, server: PostgresServer, url: str, fault: str
 ) -> None:
     process = reader()
     process.ensure()
     admin.execute("insert into t values (1, 'a')")
     wait_until(lambda: rows(spool) == 1)
-    assert stack.postgres is not None
     if fault == "terminate":
         admin.execute("select pg_terminate_backend(active_pid) from pg_replication_slots")
     elif fault == "restart":
         # A server that is told to stop waits for a reader that has not confirmed what it got.
         confirm_all(admin, spool)
-        stack.postgres.restart()
+        server.restart()
     else:
-        stack.postgres.kill()
-        stack.postgres.start()
-    assert stack.endpoints.postgres_url is not None
-    with psycopg.connect(stack.endpoints.postgres_url, autocommit=True) as again:
+        server.kill()
+        server.start()
+    with psycopg.connect(server.url, autocommit=True) as again:
         again.execute("insert into t values (2, 'b')")
     wait_until(lambda: 2 in ids(spool), 60)
     # What was confirmed need not be kept; a server before 17 forgets at a restart that it was, and sends it again.
@@ -188,10 +135,10 @@ def test_a_full_spool_holds_back_and_goes_on(admin: Admin, reader: Start, spool:
     while seen < 20_000:
         index.refresh()
         end = index.end_lsn
-        fresh = index.rows_after(control.confirmed)
+        fresh = index.rows_after(control.confirmed.lsn)
         if fresh:
             seen += fresh
-            control.confirm(end)
+            control.confirm(WalPosition(1, end))
         time.sleep(0.02)
     assert seen == 20_000
 
@@ -255,8 +202,8 @@ def test_a_publication_that_may_not_be_created(admin: Admin, reader: Start) -> N
 
 
 @every_version
-def test_a_publication_is_created_when_allowed(admin: Admin, reader: Start, stack: Stack) -> None:
-    owner = stack.endpoints.postgres_url
+def test_a_publication_is_created_when_allowed(admin: Admin, reader: Start, server: PostgresServer) -> None:
+    owner = server.url
     reader(url=owner, publications=("mine",), create_publication_for=("public.t",)).ensure()
     found = admin.execute("select tablename from pg_publication_tables where pubname = 'mine'").fetchall()
     assert found == [("t",)]
@@ -286,7 +233,7 @@ def test_a_slot_of_another_kind_or_database(admin: Admin, reader: Start, url: st
 
 
 @every_version
-def test_a_lost_slot_is_refused_with_a_remedy(admin: Admin, reader: Start, stack: Stack) -> None:
+def test_a_lost_slot_is_refused_with_a_remedy(admin: Admin, reader: Start) -> None:
     first = reader()
     first.ensure()
     first.stop()

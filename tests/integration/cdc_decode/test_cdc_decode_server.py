@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
 from headgate.wire.envelope import MessagePackEncoder
 from headgate.wire.pgtypes import BUILTIN_TYPES, TypeCatalog
-from tests.property.cdc_decode.spooled import SYSTEM, fast_batches, fast_rows, framed, reference_rows
+from tests.property.cdc_decode.spooled import SYSTEM, TIMELINE, fast_batches, fast_rows, framed, reference_rows
 
 from .recording import Recording
 
@@ -91,7 +92,14 @@ def check(recording: Recording, directory: Path, types: TypeCatalog, start: int 
     made: dict[str, list[dict[str, Any]]] = {}
     for form in FORMATS:
         decoder = RangeDecoder(
-            origin=SYSTEM, relations=relations, types=types, format=form, images=True, database="db", server="srv"
+            origin=SYSTEM,
+            timeline=TIMELINE,
+            relations=relations,
+            types=types,
+            format=form,
+            images=True,
+            database="db",
+            server="srv",
         )
         made[form] = fast_rows(decoder.decode(spool_buffers(slices(directory, start))), images=True)
         assert made[form] == reference_rows(buffers, relations, types=types, form=form)
@@ -160,7 +168,8 @@ def test_the_stream_itself_says_the_same(recording: Recording, tmp_path: Path) -
     types = recording.types()
     rows = check(recording, tmp_path, types)
     encoder = MessagePackEncoder(SYSTEM, types)
-    streamed = [msgspec.msgpack.decode(encoder.encode(event)) for event in recording.events()]
+    found = [replace(each, position=each.position._replace(timeline=TIMELINE)) for each in recording.events()]
+    streamed = [msgspec.msgpack.decode(encoder.encode(event)) for event in found]
     decoded = [msgspec.msgpack.decode(row["_payload"]) for row in rows]
     for event in streamed + decoded:
         if event["operation"] != "MESSAGE":

@@ -2,19 +2,28 @@
 
 <spool>/lock        held by the living reader with flock
 <spool>/reader.json what the reader is doing, for Spark's source, status and metrics
-<spool>/confirmed   the end LSN up to which everything is delivered; written by the pipeline
-<spool>/advanced    the LSN the reader told PostgreSQL; says which rows are gone because they were confirmed
+<spool>/confirmed   timeline and end LSN up to which everything is delivered; written by the pipeline
+<spool>/memory.json whose slot it is, and what the reader told PostgreSQL: see `continuity`
+<spool>/previous.json  the memory of before a reset: what does not follow on it is told to consumers
 """
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
+
+from headgate.model import StateError
+from headgate.model.files import replace_file
+from headgate.sources.postgres_cdc.continuity import Memory, TimelineHistory, WalPosition
 
 __all__ = ["ReaderState", "SpoolControl"]
+
+_MEMORY = "memory.json"
+_PREVIOUS = "previous.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +32,12 @@ class ReaderState:
 
     status: str = "starting"  # starting, streaming, waiting (spool full), reconnecting, error, stopped
     pid: int = 0
-    system_id: str = ""
+    origin: str = ""  # of message ids: system id, database, slot
     database: str = ""
     server_version: int = 0
+    timeline: int = 0
+    timeline_ends: tuple[tuple[int, int], ...] = ()  # earlier timelines, and where each ended
+    began_lsn: int = 0  # from here on nobody but us has moved the slot
     start_lsn: int = 0  # where this run of the reader began; older transactions come from no spool
     received_lsn: int = 0
     server_lsn: int = 0
@@ -38,6 +50,10 @@ class ReaderState:
     updated_at: float = 0.0
     error: dict[str, str] | None = None
 
+    @property
+    def history(self) -> TimelineHistory:
+        return TimelineHistory(self.timeline, self.timeline_ends)
+
 
 class SpoolControl:
     """Reads and writes those files. Each has one writer."""
@@ -46,31 +62,51 @@ class SpoolControl:
         self.directory = directory
 
     def write_state(self, state: ReaderState) -> None:
-        self._replace("reader.json", json.dumps(asdict(state)).encode())
+        self._replace("reader.json", msgspec.json.encode(state))
 
     def read_state(self) -> ReaderState | None:
         data = self._read("reader.json")
-        if data is None:
-            return None
-        fields: dict[str, Any] = json.loads(data)
-        return ReaderState(**fields)
+        return None if data is None else msgspec.json.decode(data, type=ReaderState)
 
-    def confirm(self, lsn: int) -> None:
-        """Everything up to this end LSN is delivered and recorded. Never goes back."""
-        if lsn > self.confirmed:
-            self._replace("confirmed", b"%d" % lsn)
+    def confirm(self, position: WalPosition) -> None:
+        """Everything up to this end of a transaction is delivered and recorded. Never goes back."""
+        if position > self.confirmed:
+            self._replace("confirmed", b"%d %d" % position)
 
     @property
-    def confirmed(self) -> int:
-        return int(self._read("confirmed") or 0)
+    def confirmed(self) -> WalPosition:
+        timeline, _, lsn = (self._read("confirmed") or b"0 0").partition(b" ")
+        return WalPosition(int(timeline), int(lsn))
 
-    def advance(self, lsn: int) -> None:
-        """PostgreSQL has been told that this LSN is done with."""
-        self._replace("advanced", b"%d" % lsn)
+    def remember(self, memory: Memory) -> None:
+        """Note what PostgreSQL is about to be told. Durable: a memory behind the slot would look like a gap."""
+        replace_file(self.directory / _MEMORY, msgspec.json.encode(memory))
+        (self.directory / _PREVIOUS).unlink(missing_ok=True)
 
-    @property
-    def advanced(self) -> int:
-        return int(self._read("advanced") or 0)
+    def memory(self) -> Memory | None:
+        return self._recall(_MEMORY)
+
+    def previous(self) -> Memory | None:
+        """What was known before a reset."""
+        return self._recall(_PREVIOUS)
+
+    def forget(self) -> None:
+        """Begin anew, but remember that there was something before: consumers must hear of what is missing."""
+        memory = self.memory() or self.previous()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if memory is not None:
+            replace_file(self.directory / _PREVIOUS, msgspec.json.encode(memory))
+
+    def _recall(self, name: str) -> Memory | None:
+        data = self._read(name)
+        try:
+            return None if data is None else msgspec.json.decode(data, type=Memory)
+        except msgspec.DecodeError as error:
+            raise StateError(
+                f"what was remembered of the slot cannot be read: {error}",
+                where=str(self.directory / name),
+                remedy="restore the file from a backup, or start anew with: headgate reset PIPELINE",
+            ) from None
 
     def _read(self, name: str) -> bytes | None:
         try:

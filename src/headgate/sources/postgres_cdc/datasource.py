@@ -1,7 +1,9 @@
 """The Spark streaming source `pgcdc`: `spark.readStream.format("pgcdc")`.
 
-An offset is `{"lsn": n}`, the end LSN of a commit: everything up to it has been read. A batch is the half-open range
-between two of them and holds whole transactions, so reading it again gives the same rows.
+An offset is `{"lsn": n, "timeline": t}`, the end LSN of a commit: everything up to it has been read. A batch is the
+half-open range between two of them and holds whole transactions of one timeline, so reading it again gives the same
+rows. A server that took over from another has another timeline, and may not have all that the other one sent: what it
+never had is no part of any later batch.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from headgate.model import ConnectError, StateError
 from headgate.sources.postgres_cdc.catalog import read_types
+from headgate.sources.postgres_cdc.continuity import TimelineHistory, position_of
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
@@ -91,7 +94,8 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         """Where the slot stands: a new query misses nothing that the slot has kept."""
-        return {"lsn": self._ensure().start_lsn}
+        state = self._ensure()
+        return _offset(state.history, state.start_lsn)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_offsets_per_trigger)
@@ -103,21 +107,25 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         its own sink confirms, also while it is idle. `commit` would come one batch late, and never for the last.
         """
         state = self._ensure()
-        self._refuse_gap(start["lsn"], state.start_lsn)
+        begin_lsn = self._begin_lsn(start, state)
         if self._options.confirm == "commit":
-            self._control.confirm(start["lsn"])
+            self._control.confirm(position_of(start))
         index = self._fresh_index()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if rows is not None:
             size = self._options.max_bytes_per_trigger
-        end = index.end_within(start["lsn"], rows, size)
+        end_lsn = index.end_within(begin_lsn, rows, size)
         if self._stop_at is not None:
-            end = min(end, max(self._stop_at, start["lsn"]))
-        return {"lsn": max(end, start["lsn"])}
+            end_lsn = min(end_lsn, max(self._stop_at, begin_lsn))
+        if end_lsn <= begin_lsn:
+            return start
+        return _offset(state.history, _end_on_one_timeline(index, state.history, begin_lsn, end_lsn))
 
     def reportLatestOffset(self) -> Offset | None:
-        return {"lsn": self._fresh_index().end_lsn} if self._reader else None
+        if not self._reader:
+            return None
+        return _offset(self._ensure().history, self._fresh_index().end_lsn)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What the server had committed by now; the spool may still be on its way there."""
@@ -132,28 +140,36 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One range: a slot has one order, and so has what is read from it."""
-        if start["lsn"] >= end["lsn"]:
+        if position_of(start) >= position_of(end):
             return []
-        index = self._covering(start["lsn"], end["lsn"])
-        if index is None:
+        covered = self._covering(start, end)
+        if covered is None:
             return []
-        slices = index.slices(start["lsn"], end["lsn"])
-        return [_Partition(Range(start["lsn"], self._ensure().system_id, slices))] if slices else []
+        index, state, begin_lsn, end_lsn = covered
+        slices = index.slices(begin_lsn, end_lsn)
+        timeline = state.history.timeline_of(end_lsn)
+        return [_Partition(Range(begin_lsn, state.origin, timeline, slices))] if slices else []
 
     def commit(self, end: Offset) -> None:
         """Nothing: see `latestOffset`."""
 
-    def _covering(self, start_lsn: int, end_lsn: int) -> SpoolIndex | None:
-        """The index once it reaches `end_lsn`; None if all of the range was confirmed before, so it is delivered."""
+    def _covering(self, start: Offset, end: Offset) -> tuple[SpoolIndex, ReaderState, int, int] | None:
+        """The index once it reaches the end, and the range in the server's LSNs; None if all of it is delivered.
+
+        Of a batch that was planned on another timeline, that is what the server of now has of it.
+        """
         deadline = time.monotonic() + _CATCH_UP_S
         while True:
             state = self._ensure()
+            end_lsn = state.history.here(position_of(end))
             if state.start_lsn >= end_lsn:
                 return None
-            self._refuse_gap(start_lsn, state.start_lsn)
+            begin_lsn = self._begin_lsn(start, state)
             index = self._fresh_index()
             if index.end_lsn >= end_lsn:
-                return index
+                return index, state, begin_lsn, end_lsn if end_lsn == end["lsn"] else index.end_before(end_lsn)
+            if end_lsn < end["lsn"] and state.received_lsn >= end_lsn:
+                return index, state, begin_lsn, index.end_before(end_lsn)
             if time.monotonic() > deadline:
                 raise ConnectError(
                     f"the reader has not reached LSN {format_lsn(end_lsn)} again",
@@ -162,15 +178,37 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             time.sleep(_POLL_S)
 
-    def _refuse_gap(self, wanted_lsn: int, slot_lsn: int) -> None:
-        """A slot ahead of the checkpoint is fine if we moved it there ourselves, and a loss otherwise."""
-        if slot_lsn > wanted_lsn and slot_lsn > max(self._control.confirmed, self._control.advanced):
-            raise StateError(
-                f"the slot stands at {format_lsn(slot_lsn)}, the checkpoint at {format_lsn(wanted_lsn)}: "
-                "somebody else moved or recreated it, and the changes between are gone",
-                where=f"slot {self._options.slot}",
-                remedy="start anew with a reset and a new snapshot, or restore the slot's server",
+    def _begin_lsn(self, start: Offset, state: ReaderState) -> int:
+        """Where a batch begins in the server's LSNs. Refuses what the reader cannot vouch for.
+
+        A slot ahead of the checkpoint is fine if it was the reader that moved it there, and a loss otherwise; a server
+        that has not come as far as the checkpoint is not the one that was read.
+        """
+        begin_lsn = state.history.here(position_of(start))
+        written_lsn = max(state.server_lsn, state.received_lsn)
+        if not state.history.knows(position_of(start).timeline):
+            message = (
+                f"the checkpoint is on timeline {start['timeline']}, from which the server's timeline "
+                f"{state.timeline} does not descend"
             )
+        elif begin_lsn < state.began_lsn:
+            message = (
+                f"the slot was at {format_lsn(state.began_lsn)} when reading began, the checkpoint is at "
+                f"{format_lsn(begin_lsn)}: the changes between are gone"
+            )
+        elif begin_lsn > written_lsn:
+            message = (
+                f"the checkpoint is at {format_lsn(begin_lsn)}, but the server has written up to "
+                f"{format_lsn(written_lsn)} only: it was restored from a backup, or is another one"
+            )
+        else:
+            return begin_lsn
+        raise StateError(
+            message,
+            where=f"slot {self._options.slot}",
+            remedy="start anew with `headgate reset PIPELINE`, or in your own Spark with a new checkpoint and a new "
+            "snapshot; or bring the right server back",
+        )
 
     def _ensure(self) -> ReaderState:
         if self._reader is None:
@@ -201,6 +239,18 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(CdcStreamReader(**state).__dict__)
+
+
+def _offset(history: TimelineHistory, end_lsn: int) -> Offset:
+    return {"lsn": end_lsn, "timeline": history.timeline_of(end_lsn)}
+
+
+def _end_on_one_timeline(index: SpoolIndex, history: TimelineHistory, begin_lsn: int, end_lsn: int) -> int:
+    """A batch ends where a timeline does, so that all its rows have ids of one."""
+    for _, timeline_end in history.ends:
+        if begin_lsn < (last := index.end_before(min(timeline_end, end_lsn))):
+            return last
+    return end_lsn
 
 
 def _reader_options(options: CdcOptions) -> ReaderOptions:

@@ -6,7 +6,7 @@ It looks at a message's kind and ids only; decoding the rows is Spark's work, la
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from headgate.model import ProtocolError
@@ -38,8 +38,14 @@ _TELLING = frozenset({_RELATION, _MESSAGE})
 class Intake:
     """Takes pgoutput messages in the order of the stream."""
 
-    def __init__(self, spool: SpoolWriter, knowledge: Knowledge | None = None) -> None:
+    def __init__(
+        self,
+        spool: SpoolWriter,
+        knowledge: Knowledge | None = None,
+        on_transaction: Callable[[Transaction], None] = lambda _: None,
+    ) -> None:
         self._spool = spool
+        self._on_transaction = on_transaction
         self._knowledge = knowledge
         if knowledge is not None:
             spool.before_flush = knowledge.sync
@@ -134,6 +140,7 @@ class Intake:
         self._body = None
 
     def _append(self, transaction: Transaction, chunks: Iterable[bytes | bytearray]) -> None:
+        self._on_transaction(transaction)
         self._spool.append(transaction, chunks)
         self.transactions_total += 1
         self.changes_total += transaction.changes

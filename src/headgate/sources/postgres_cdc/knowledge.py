@@ -18,6 +18,7 @@ import msgspec
 import psycopg
 
 from headgate.model import HeadgateError
+from headgate.postgres import postgres_error
 from headgate.sources.postgres_cdc.catalog import FIRST_CUSTOM_TYPE, TypeBook, load_types
 from headgate.sources.postgres_cdc.describe import (
     Description,
@@ -27,17 +28,15 @@ from headgate.sources.postgres_cdc.describe import (
     published_tables,
 )
 from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
-from headgate.sources.postgres_cdc.replication import connect_error
 from headgate.sources.postgres_cdc.schemas import SchemaBook
-from headgate.sources.postgres_cdc.slot import Connection, connect
+from headgate.sources.postgres_cdc.slot import Connection, connect, mark_gap
 from headgate.sources.postgres_cdc.spool import Transaction
 from headgate.wire.pgoutput import Relation, parse_lsn
 from headgate.wire.pgtypes import TypeInfo
 
-__all__ = ["DDL_PREFIX", "GAP_PREFIX", "Catalog", "Knowledge"]
+__all__ = ["DDL_PREFIX", "Catalog", "Knowledge"]
 
 DDL_PREFIX = "headgate.ddl"  # of the logical message that the optional event trigger writes
-GAP_PREFIX = "headgate.gap"  # of one that tells consumers to copy tables anew
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,7 +64,7 @@ class Catalog:
             return question(self._opened())
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
-            raise connect_error(str(error), "postgres") from None
+            raise postgres_error(error, "postgres") from None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -189,9 +188,7 @@ class Knowledge:
         """Some of these tables' changes were never sent: whoever keeps a copy must begin it anew."""
         if not tables:
             return
-        content = msgspec.json.encode({"reason": "publication", "tables": tables}).decode()
-        emit = "select pg_logical_emit_message(true, %s, %s)"
-        self._catalog.ask(lambda each: each.execute(emit, [GAP_PREFIX, content]))
+        self._catalog.ask(lambda each: mark_gap(each, "publication", tables))
 
 
 def _tells_of_types(connection: Connection) -> bool:

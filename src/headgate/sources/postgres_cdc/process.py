@@ -60,12 +60,12 @@ class ReaderProcess:
             time.sleep(_POLL_S)
 
     def state(self) -> ReaderState:
-        """What the reader does now; a dead one is replaced, one that gave up says why."""
+        """What the reader does now. A dead one is replaced; one that gave up says why until `ensure`."""
         state = self._control.read_state()
+        if state is not None and state.status == "error" and state.error:
+            raise _rebuilt(state.error)
         if state is None or not self._alive():
             return self.ensure()
-        if state.status == "error" and state.error:
-            raise _rebuilt(state.error)
         return state
 
     def _alive(self) -> bool:
@@ -81,6 +81,7 @@ class ReaderProcess:
         return False
 
     def _start(self) -> None:
+        self.stop()
         (self._directory / "reader.json").unlink(missing_ok=True)
         with (self._directory / "reader.log").open("wb") as log:
             self._child = subprocess.Popen(

@@ -34,7 +34,8 @@ class Range:
     """Whole transactions: where they lie in the spool, and what is needed to decode them."""
 
     start_lsn: int
-    system_id: str
+    origin: str
+    timeline: int
     slices: list[Slice]
 
     def decode(
@@ -45,7 +46,8 @@ class Range:
         from headgate.sources.postgres_cdc.decode import RangeDecoder
 
         decoder = RangeDecoder(
-            origin=self.system_id,
+            origin=self.origin,
+            timeline=self.timeline,
             relations=relations_before(options.spool_dir, self.start_lsn),
             types=types or read_types(options.spool_dir, self.start_lsn),
             format="msgpack" if options.table else options.envelope,
@@ -78,7 +80,7 @@ def deliver_located(
     for batch in batches:
         for row in batch.column(_RANGE):
             partition: Range = pickle.loads(row.as_py())  # noqa: S301
-            origin = pa.scalar(partition.system_id)
+            origin = pa.scalar(partition.origin)
             for rows in partition.decode(options, picks=columns):
                 ids = pc.binary_join_element_wise(origin, rows.column(record.POSITION), "-")
                 delivery = {

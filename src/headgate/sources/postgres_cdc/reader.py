@@ -2,7 +2,8 @@
 
 It does nothing else, so that neither Spark nor a slow destination can make PostgreSQL wait for an answer. It starts
 where the slot stands, reconnects for ever, and tells the server only what the pipeline has confirmed. While nothing is
-in flight it confirms the server's own position, so that an idle publication pins no WAL.
+in flight it confirms the server's own position, so that an idle publication pins no WAL. Before it confirms anything,
+server, timeline and slot are compared with what is remembered (`lineage`): a gap is refused or told, never passed.
 
 Run as `python -m headgate.sources.postgres_cdc.reader`, with its options as JSON on standard input; it ends when
 that input closes, so that it never outlives the process that started it.
@@ -28,13 +29,14 @@ from headgate.model.failpoints import failpoint
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
-from headgate.sources.postgres_cdc.replication import ReplicationConnection
-from headgate.sources.postgres_cdc.slot import connect, ensure_publications, ensure_slot
+from headgate.sources.postgres_cdc.lineage import Lineage
+from headgate.sources.postgres_cdc.replication import PublicationAway, ReplicationConnection, ServerIdentity
 from headgate.sources.postgres_cdc.spool import SpoolWriter
 
 __all__ = ["Reader", "ReaderOptions", "main"]
 
 _XLOG_DATA = ord("w")
+_COMMITS = b"Cc"  # where nothing is half received
 _KEEPALIVE = struct.Struct("!cQqB")
 _XLOG_HEAD = struct.Struct("!cQQq")
 _HEAD = _XLOG_HEAD.size
@@ -75,6 +77,7 @@ class Reader:
         self._lock = _hold(self._directory / "lock")
         self._control = SpoolControl(self._directory)
         self._state = ReaderState(pid=os.getpid())
+        self._lineage = Lineage(self._control, options.url, options.slot, options.publications)
         self._spool: SpoolWriter | None = None
         self._flushed = 0  # what PostgreSQL was told
         self._told_at = 0.0
@@ -88,7 +91,7 @@ class Reader:
             try:
                 self._stream()
             except HeadgateError as error:
-                if error.retry is not Retry.BACKOFF:
+                if not self._may_pass(error):
                     self._tell(status="error", error=error.as_dict())
                     raise
                 self._tell(status="reconnecting", error=error.as_dict())
@@ -98,38 +101,58 @@ class Reader:
             backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
         self._tell(status="stopped", error=None)
 
+    def _may_pass(self, error: HeadgateError) -> bool:
+        """Whether to try again. A publication that was there before may come back, and nothing is confirmed till then.
+
+        Before version 18 PostgreSQL cannot read what was written while it was away, so that waiting ends once it is
+        back and all that came before it is delivered.
+        """
+        if isinstance(error, PublicationAway) and self._lineage.memory is not None:
+            is_behind = self._spool is not None and self._spool.end_lsn > self._lineage.confirmed_lsn
+            return self._state.server_version >= 180000 or is_behind or self._lineage.publication_is_away()
+        return error.retry is Retry.BACKOFF
+
     def _stream(self) -> None:
         options = self._options
-        with connect(options.url) as catalog:
-            ensure_publications(catalog, options.publications, options.create_publication_for)
-            slot = ensure_slot(catalog, options.slot, failover=options.failover)
-        knowledge = Knowledge(self._directory, Catalog(options.url, options.publications))
         link = ReplicationConnection(options.url, options.slot)
+        knowledge = Knowledge(self._directory, Catalog(options.url, options.publications))
         try:
-            knowledge.open(slot.confirmed_lsn)
-            server = link.identify()
-            link.start(options.publications, protocol=options.protocol)
+            server, slot_lsn = self._lineage.open(
+                link,
+                protocol=options.protocol,
+                failover=options.failover,
+                create_publication_for=options.create_publication_for,
+            )
+            knowledge.open(slot_lsn)
             # PostgreSQL sends again from the slot's position, so the spool begins again there, too.
             self._spool = spool = SpoolWriter(self._directory)
-            self._flushed = slot.confirmed_lsn
-            self._state = replace(
-                self._state,
-                system_id=server.system_id,
-                database=server.database,
-                server_version=server.version,
-                start_lsn=slot.confirmed_lsn,
-                received_lsn=slot.confirmed_lsn,
-            )
-            self._control.advance(slot.confirmed_lsn)
-            self._tell(status="streaming", error=None)
+            self._flushed = slot_lsn
+            self._note_server(server, slot_lsn)
             try:
-                self._pump(link, Intake(spool, knowledge))
+                self._pump(link, Intake(spool, knowledge, self._lineage.see))
             finally:
                 spool.close()
         finally:
             knowledge.close()
             link.close()
             self._state = replace(self._state, reconnects_total=self._state.reconnects_total + 1)
+
+    def _note_server(self, server: ServerIdentity, slot_lsn: int) -> None:
+        memory, history = self._lineage.memory, self._lineage.history
+        assert memory is not None
+        self._tell(
+            status="streaming",
+            error=None,
+            origin=server.origin(self._options.slot),
+            database=server.database,
+            server_version=server.version,
+            timeline=history.current,
+            timeline_ends=history.ends,
+            began_lsn=memory.began_lsn,
+            start_lsn=slot_lsn,
+            received_lsn=slot_lsn,
+            server_lsn=max(server.flush_lsn, slot_lsn),
+        )
 
     def _pump(self, link: ReplicationConnection, intake: Intake) -> None:
         while not self.stopping:
@@ -155,10 +178,16 @@ class Reader:
         receive, take = link.receive, intake.take
         for _ in range(_FRAMES_PER_TURN):
             frame = receive()
+            if link.skipped:
+                skipped, link.skipped = link.skipped, ""
+                at = self._state.received_lsn if frame is None else _LSN.unpack_from(frame, 1)[0]
+                self._lineage.publication_skipped(skipped, at)
             if frame is None:
                 return True
             if frame[0] == _XLOG_DATA:
                 take(frame[_HEAD:], _LSN.unpack_from(frame, 1)[0])
+                if frame[_HEAD] in _COMMITS and self._full(intake):
+                    return False
             else:
                 self._keepalive(link, intake, frame)
         return False
@@ -177,7 +206,7 @@ class Reader:
         """Pass confirmed positions on to PostgreSQL, free the spool, and write down how we are doing."""
         spool = self._spool
         assert spool is not None
-        confirmed = self._control.confirmed
+        confirmed = self._lineage.confirmed_lsn
         if confirmed >= spool.end_lsn and intake.idle:
             # Nothing is in flight: what the server has sent without rows for us is done with, too.
             confirmed = max(confirmed, self._state.received_lsn)
@@ -186,7 +215,7 @@ class Reader:
             return
         if moved:
             failpoint("reader.confirming")
-            self._control.advance(confirmed)
+            self._lineage.confirm(confirmed)
             self._flushed = confirmed
             spool.release(confirmed)
         received = max(self._state.received_lsn, spool.end_lsn, self._flushed)
@@ -205,11 +234,14 @@ class Reader:
         """Too much is waiting; but what is half received must be let in, or it would never end."""
         spool = self._spool
         assert spool is not None
-        waiting = spool.end_lsn > self._control.confirmed if spool.held_bytes > self._options.max_spool_bytes else False
-        return waiting and intake.idle
+        if spool.held_bytes <= self._options.max_spool_bytes or not intake.idle:
+            return False
+        return spool.end_lsn > self._lineage.confirmed_lsn
 
     def _hold_back(self, link: ReplicationConnection, intake: Intake) -> None:
         """Leave the rest in PostgreSQL until the pipeline confirms, and keep the connection alive meanwhile."""
+        assert self._spool is not None
+        self._spool.flush()  # the pipeline can confirm only what it sees
         self._report(link, intake, force=time.monotonic() - self._told_at >= _STATUS_S)
         self._tell(status="waiting", error=None)
         self._pause(_IDLE_S / 5)

@@ -8,25 +8,41 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import psycopg
-from psycopg import conninfo, pq, sql
+from psycopg import pq, sql
 
-from headgate.model import AuthError, ConnectError, HeadgateError, OccupiedError, StateError
-from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, StandbyStatus, encode_status
+from headgate.model import ConnectError, Kind, StateError
+from headgate.postgres.connect import connect_raw, connection_string
+from headgate.postgres.errors import server_error, sqlstate_of
+from headgate.sources.postgres_cdc.continuity import TimelineHistory, read_history
+from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, StandbyStatus, encode_status, parse_lsn
 from headgate.wire.pgtypes import SESSION
 
-__all__ = ["ReplicationConnection", "ServerIdentity", "connect_error"]
+__all__ = ["PublicationAway", "ReplicationConnection", "ServerIdentity"]
 
-_CONNECT_TIMEOUT_S = 10
+# Warnings carry what PostgreSQL 18 says of a publication that is not there; a role may have turned them off.
+_SETTINGS = SESSION | {"client_min_messages": "warning"}
+_UNDEFINED_OBJECT = "42704"
+_NOT_IN_STATE = "55000"
+
+
+class PublicationAway(StateError, kind=Kind.STATE):  # noqa: N818 - a fact about the stream; the reader acts on it
+    """A publication does not exist where the stream stands: what it would have published is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Which server this is. A restored or promoted server has another system id or timeline."""
+    """Which server this is. A restored or promoted server has another system id or timeline, or has written less."""
 
     system_id: str
     timeline: int
+    flush_lsn: int
     database: str
+    database_oid: int
     version: int
+
+    def origin(self, slot: str) -> str:
+        """The first part of message ids: two slots, databases or servers never share one."""
+        return f"{self.system_id}.{self.database_oid}.{slot}"
 
 
 class ReplicationConnection:
@@ -34,28 +50,36 @@ class ReplicationConnection:
 
     def __init__(self, url: str, slot: str) -> None:
         self._slot = slot
-        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
-        text = conninfo.make_conninfo(
-            url,
-            replication="database",
-            application_name=f"headgate {slot}",
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            options=settings,
-            # A dead network is noticed in half a minute, not in the hours that TCP takes by default.
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-        )
-        self._pg = pq.PGconn.connect(text.encode())
-        if self._pg.status != pq.ConnStatus.OK:
-            message = self._pg.get_error_message()
-            self._pg.finish()
-            raise connect_error(message, "postgres")
+        self._where = f"slot {slot}"
+        self._pg = connect_raw(connection_string(url, f"headgate {slot}", _SETTINGS, replication="database"))
+        self._pg.notice_handler = self._note
+        self.skipped = ""  # what the server said of a publication that it leaves out, until somebody has read it
+
+    @property
+    def pid(self) -> int:
+        """The walsender's process, as `pg_replication_slots` shows it while it streams."""
+        return self._pg.backend_pid
 
     def identify(self) -> ServerIdentity:
         result = self._execute(b"IDENTIFY_SYSTEM")
         values = [(result.get_value(0, column) or b"").decode() for column in range(4)]
-        return ServerIdentity(values[0], int(values[1]), values[3], self._pg.server_version)
+        found = self._execute(b"select oid from pg_catalog.pg_database where datname = pg_catalog.current_database()")
+        oid = int((found.get_value(0, 0) or b"0").decode())
+        return ServerIdentity(values[0], int(values[1]), parse_lsn(values[2]), values[3], oid, self._pg.server_version)
+
+    def history(self, timeline: int) -> TimelineHistory:
+        """The timelines that led to the server's own. The first one has none before it."""
+        if timeline <= 1:
+            return TimelineHistory(timeline)
+        result = self._execute(b"TIMELINE_HISTORY %d" % timeline)
+        return read_history(timeline, result.get_value(0, 1) or b"")
+
+    def turn_failover_on(self) -> None:
+        """For a slot that was made without it; PostgreSQL 17 and newer."""
+        slot = sql.Identifier(self._slot).as_string(None)
+        result = self._pg.exec_(f"ALTER_REPLICATION_SLOT {slot} (FAILOVER true)".encode())
+        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            self._fail(result)
 
     def start(self, publications: tuple[str, ...], *, protocol: int) -> None:
         """Begin to stream from the slot's own position: `0/0` means "where the slot stands", never "now"."""
@@ -66,18 +90,18 @@ class ReplicationConnection:
         slot = sql.Identifier(self._slot).as_string(None)
         result = self._pg.exec_(f"START_REPLICATION SLOT {slot} LOGICAL 0/0 ({options})".encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
-            self._fail(result)
+            self._fail_to_start(result)
 
     def receive(self) -> memoryview | bytes | None:
         """One frame that has already arrived, or None. Raises when the server has ended the stream."""
         try:
             size, data = self._pg.get_copy_data(1)
         except psycopg.Error as error:
-            raise connect_error(str(error), "postgres") from None
+            raise self._broken(error) from None
         if size > 0:
             return data
         if size < 0:
-            self._fail(self._pg.get_result())
+            self._fail_while_streaming(self._pg.get_result())
         return None
 
     def wait(self, timeout_s: float) -> None:
@@ -87,7 +111,7 @@ class ReplicationConnection:
             try:
                 self._pg.consume_input()
             except psycopg.Error as error:
-                raise connect_error(str(error), "postgres") from None
+                raise self._broken(error) from None
 
     def send_status(self, written: int, flushed: int, *, reply: bool) -> None:
         """Tell the server how far we are; `flushed` is what the slot forgets. `reply` asks how far the server is."""
@@ -96,10 +120,15 @@ class ReplicationConnection:
             self._pg.put_copy_data(encode_status(StandbyStatus(written, flushed, flushed, now, reply)))
             self._pg.flush()
         except psycopg.Error as error:
-            raise connect_error(str(error), "postgres") from None
+            raise self._broken(error) from None
 
     def close(self) -> None:
         self._pg.finish()
+
+    def _note(self, notice: pq.abc.PGresult) -> None:
+        """A warning in the stream. This one PostgreSQL 18 has where older versions end the stream with an error."""
+        if sqlstate_of(notice) == _NOT_IN_STATE:
+            self.skipped = (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
 
     def _execute(self, command: bytes) -> pq.abc.PGresult:
         result = self._pg.exec_(command)
@@ -107,31 +136,34 @@ class ReplicationConnection:
             self._fail(result)
         return result
 
+    def _broken(self, error: psycopg.Error) -> ConnectError:
+        return ConnectError(
+            str(error).strip() or "the connection broke", where="postgres", remedy="trying again; is PostgreSQL up?"
+        )
+
     def _fail(self, result: pq.abc.PGresult | None) -> NoReturn:
         message = result.get_error_message() if result is not None else self._pg.get_error_message()
-        raise connect_error(message or "the server ended the stream", f"slot {self._slot}")
+        raise server_error(sqlstate_of(result), message or "the server ended the stream", self._where)
 
+    def _fail_to_start(self, result: pq.abc.PGresult) -> NoReturn:
+        if sqlstate_of(result) in (_UNDEFINED_OBJECT, _NOT_IN_STATE):
+            drop = f"SELECT pg_drop_replication_slot('{self._slot}');"
+            raise StateError(
+                result.get_error_message().strip(),
+                where=self._where,
+                remedy=f"the slot cannot be read any more: {drop} then run `headgate reset PIPELINE` and start again; "
+                "consumers are told of the gap, and take new snapshots",
+            )
+        self._fail(result)
 
-def connect_error(text: str, where: str) -> HeadgateError:
-    """PostgreSQL's words, sorted by what has to happen next."""
-    message = text.strip().splitlines()[-1] if text.strip() else "no answer from PostgreSQL"
-    lower = text.lower()
-    if "is active for pid" in lower:
-        return ConnectError(message, where=where, remedy="another reader holds the slot; waiting for it to let go")
-    if "does not exist" in lower and "slot" in lower:
-        return StateError(
-            message, where=where, remedy="the slot was dropped: changes since then are lost; see docs/cdc.md"
-        )
-    if "can no longer" in lower or "invalidated" in lower or "requested wal segment" in lower:
-        return StateError(message, where=where, remedy="the slot is lost; drop it, reset the pipeline and start anew")
-    if "password" in lower or "authentication" in lower or "pg_hba" in lower or "role" in lower:
-        return AuthError(message, where=where, remedy="check user, password and pg_hba.conf; see: headgate check")
-    if "permission denied" in lower or "must be superuser or replication" in lower:
-        return AuthError(message, where=where, remedy="ALTER ROLE your_role REPLICATION; see: headgate check")
-    if "all replication slots are in use" in lower:
-        return OccupiedError(message, where=where, remedy="raise max_replication_slots, or drop an unused slot")
-    if "logical decoding requires" in lower or "wal_level" in lower:
-        return StateError(
-            message, where=where, remedy="ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL"
-        )
-    return ConnectError(message, where=where, remedy="trying again; is PostgreSQL up and reachable?")
+    def _fail_while_streaming(self, result: pq.abc.PGresult | None) -> NoReturn:
+        """The slot is ours by now, so an object that does not exist is a publication."""
+        if result is not None and sqlstate_of(result) == _UNDEFINED_OBJECT:
+            raise PublicationAway(
+                result.get_error_message().strip().removeprefix("ERROR:").strip().splitlines()[0],
+                where=self._where,
+                remedy="create it again if it is missing; before version 18, PostgreSQL cannot read what was written "
+                f"while it was away: SELECT pg_drop_replication_slot('{self._slot}'); then run "
+                "`headgate reset PIPELINE` and start again; consumers are told of the gap, and take new snapshots",
+            )
+        self._fail(result)

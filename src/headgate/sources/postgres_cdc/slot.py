@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from headgate.model import AuthError, ConfigError, HeadgateError, StateError
-from headgate.sources.postgres_cdc.replication import connect_error
+from headgate.postgres import Connection, connect, postgres_error
+from headgate.sources.postgres_cdc.replication import PublicationAway
 from headgate.wire.pgoutput import parse_lsn
 
-__all__ = ["SlotState", "connect", "ensure_publications", "ensure_slot", "server_lsn", "slot_state"]
+__all__ = [
+    "Connection",
+    "SlotState",
+    "connect",
+    "create_slot",
+    "ensure_publications",
+    "held_lsn",
+    "mark_gap",
+    "refuse_failover_before_17",
+    "server_lsn",
+    "slot_state",
+]
+
+GAP_PREFIX = "headgate.gap"  # of the logical message that tells consumers of a gap
 
 _SLOT = """
 select plugin, database, slot_type, active, active_pid, to_jsonb(s) ->> 'wal_status' as wal_status,
        coalesce(to_jsonb(s) ->> 'invalidation_reason', '') as invalidation_reason,
+       coalesce((to_jsonb(s) ->> 'failover')::boolean, false) as failover,
+       (to_jsonb(s) ->> 'safe_wal_size')::bigint as safe_wal_bytes,
        confirmed_flush_lsn::text as confirmed, restart_lsn::text as restart,
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint as lag_bytes,
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint as retained_bytes
 from pg_replication_slots s where slot_name = %s
 """
 
-Connection = psycopg.Connection[dict[str, Any]]
+
+_HELD = """
+select confirmed_flush_lsn::text as confirmed from pg_replication_slots where slot_name = %s and active_pid = %s
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +56,8 @@ class SlotState:
     wal_status: str
     lag_bytes: int
     retained_bytes: int
-
-
-def connect(url: str) -> Connection:
-    """An ordinary connection, for the catalog. Errors are ours."""
-    try:
-        return psycopg.connect(
-            url, connect_timeout=10, autocommit=True, row_factory=dict_row, application_name="headgate"
-        )
-    except psycopg.OperationalError as error:
-        raise connect_error(str(error), "postgres") from None
+    failover: bool = False
+    safe_wal_bytes: int | None = None  # what may still be written before the slot is lost; None without a limit
 
 
 def server_lsn(connection: Connection) -> int:
@@ -69,6 +80,8 @@ def slot_state(connection: Connection, name: str) -> SlotState | None:
         row["wal_status"] or "unknown",
         row["lag_bytes"],
         row["retained_bytes"],
+        row["failover"],
+        row["safe_wal_bytes"],
     )
 
 
@@ -91,21 +104,15 @@ def _refuse_unusable(connection: Connection, name: str, row: dict[str, Any]) -> 
         raise StateError(
             f"the slot is lost ({reason}): changes after its position can no longer be read",
             where=where,
-            remedy=f"drop it, reset the pipeline, and take a new snapshot; {drop}",
+            remedy=f"SELECT pg_drop_replication_slot('{name}'); then run `headgate reset PIPELINE` and start again: "
+            "consumers are told of the gap, and take new snapshots",
         )
 
 
-def ensure_slot(connection: Connection, name: str, *, failover: bool = False) -> SlotState:
-    """The slot, created if it is missing."""
-    known = slot_state(connection, name)
-    if known is not None:
-        return known
+def create_slot(connection: Connection, name: str, *, failover: bool = False) -> SlotState:
+    """A new slot, which begins where the server is now."""
     statement = "select pg_create_logical_replication_slot(%s, 'pgoutput')"
     if failover:
-        if connection.info.server_version < 170000:
-            raise ConfigError(
-                "failover slots need PostgreSQL 17", where=f"slot {name}", remedy="upgrade, or turn failover off"
-            )
         statement = "select pg_create_logical_replication_slot(%s, 'pgoutput', false, false, true)"
     try:
         connection.execute(statement, [name])
@@ -124,11 +131,45 @@ def _creation_error(error: psycopg.Error, connection: Connection, name: str) -> 
             where=f"slot {name}",
             remedy=f"ALTER ROLE {role} REPLICATION;",
         )
-    return connect_error(str(error), f"slot {name}")
+    if error.sqlstate == "55000":
+        return StateError(
+            error.diag.message_primary or str(error),
+            where=f"slot {name}",
+            remedy="ALTER SYSTEM SET wal_level = 'logical'; then restart PostgreSQL",
+        )
+    return postgres_error(error, f"slot {name}")
+
+
+def refuse_failover_before_17(connection: Connection, name: str) -> None:
+    if connection.info.server_version < 170000:
+        raise ConfigError(
+            "failover slots need PostgreSQL 17", where=f"slot {name}", remedy="upgrade, or turn failover off"
+        )
+
+
+def held_lsn(connection: Connection, name: str, pid: int) -> int | None:
+    """Where a slot stands while a walsender of ours holds it, so that nobody else can move it; None if it does not."""
+    row = connection.execute(_HELD, [name, pid]).fetchone()
+    return parse_lsn(row["confirmed"]) if row is not None else None
+
+
+def mark_gap(connection: Connection, reason: str, tables: list[tuple[str, str]] | None = None, **more: object) -> int:
+    """Tell everybody who follows the stream that changes of these tables, or of all, are missing; the marker's LSN.
+
+    The marker is a message in the WAL: it has a place in the order of things, and survives whatever happens to us.
+    """
+    content = json.dumps({"reason": reason, "tables": tables, **more})
+    query = "select pg_catalog.pg_logical_emit_message(true, %s, %s)::text as lsn"
+    try:
+        row = connection.execute(query, [GAP_PREFIX, content]).fetchone()
+    except psycopg.Error as error:
+        raise postgres_error(error, "gap marker") from None
+    assert row is not None
+    return parse_lsn(row["lsn"])
 
 
 def ensure_publications(connection: Connection, names: tuple[str, ...], create_for: tuple[str, ...]) -> None:
-    """Every publication, created for the given tables (`*` for all) if missing and allowed."""
+    """Look for every publication; create a missing one for the given tables (`*` for all) if allowed."""
     for name in names:
         known = connection.execute("select 1 from pg_publication where pubname = %s", [name]).fetchone()
         if known is None:
@@ -140,7 +181,7 @@ def _create_publication(connection: Connection, name: str, tables: tuple[str, ..
     target = "FOR ALL TABLES" if "*" in tables else f"FOR TABLE {quoted}"
     statement = f"CREATE PUBLICATION {sql.Identifier(name).as_string(None)} {target} WITH (publish_via_partition_root)"
     if not tables:
-        raise StateError(f"there is no publication {name}", where=f"publication {name}", remedy=f"{statement};")
+        raise PublicationAway(f"there is no publication {name}", where=f"publication {name}", remedy=f"{statement};")
     try:
         connection.execute(statement.encode())
     except psycopg.errors.InsufficientPrivilege as error:

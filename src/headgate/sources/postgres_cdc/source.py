@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.model.plugin import API_VERSION
 from headgate.sources.base import CDC, MakeRows, Mode, Offset, Pick, Shortcut, Source
+from headgate.sources.postgres_cdc.continuity import position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
@@ -45,19 +46,20 @@ class PostgresCdcSource(Source):
 
     def commit(self, end: Offset) -> None:
         """The reader passes it on to PostgreSQL; until then the slot keeps everything."""
-        self._control.confirm(int(end["lsn"]))
+        self._control.confirm(position_of(end))
 
     def origin(self) -> str:
-        """Which PostgreSQL cluster this is."""
+        """Which server, database and slot this is."""
         link = ReplicationConnection(self._options.url, self._options.slot)
         try:
-            return link.identify().system_id
+            return link.identify().origin(self._options.slot)
         finally:
             link.close()
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         self._index.refresh()
-        return self._index.rows_after(int(end["lsn"]))
+        state = self._control.read_state()
+        return self._index.rows_after(state.history.here(position_of(end)) if state else int(end["lsn"]))
 
     def describe(self) -> dict[str, Any]:
         names = {"slot": self._options.slot, "publication": ",".join(self._options.publications)}

@@ -220,6 +220,11 @@ class SpoolIndex:
                 last = min(last, max(first, fitting))
         return int(ends[last])
 
+    def end_before(self, lsn: int) -> int:
+        """The newest end LSN that is not behind `lsn`; 0 if there is none."""
+        before = int(np.searchsorted(self._records["end_lsn"], lsn, side="right"))
+        return int(self._records["end_lsn"][before - 1]) if before else 0
+
     def rows_after(self, lsn: int) -> int:
         """How many changes lie behind `lsn`: the lag in rows."""
         first = int(np.searchsorted(self._records["end_lsn"], lsn, side="right"))

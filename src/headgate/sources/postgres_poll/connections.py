@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import psycopg
 
 from headgate.model import AuthError, ConfigError, DataError, HeadgateError
-from headgate.sources.postgres_cdc.replication import connect_error
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection, postgres_error
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 
 __all__ = ["Connection", "connected"]
@@ -40,4 +39,4 @@ def _ours(error: psycopg.Error, where: str) -> HeadgateError:
         return ConfigError(message, where=where, remedy="correct the columns or the filter of the source")
     if isinstance(error, psycopg.IntegrityError):
         return DataError(message, where=where, remedy="another table refers to delivered rows; use a processed column")
-    return connect_error(message, where)
+    return postgres_error(error, where)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psycopg
-from psycopg import conninfo, pq
-from psycopg.rows import dict_row
+from psycopg import pq
 
-from headgate.sources.postgres_cdc.replication import connect_error
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate import postgres
+from headgate.postgres import Connection
 from headgate.wire.pgtypes import SESSION
 
 __all__ = ["connect_pinned", "open_raw"]
 
-_CONNECT_TIMEOUT_S = 10
 _SETTINGS = SESSION | {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
@@ -27,38 +24,17 @@ _SETTINGS = SESSION | {
 
 def connect_pinned(url: str, name: str) -> Connection:
     """An ordinary connection; `name` is what `pg_stat_activity` shows. Errors are ours."""
-    try:
-        connection = psycopg.connect(_parameters(url, name), autocommit=True, row_factory=dict_row)
-    except psycopg.OperationalError as error:
-        raise connect_error(str(error), "postgres") from None
+    connection = postgres.connect(url, name, _SETTINGS)
     connection.execute(_without_timeouts(connection.info.server_version))
     return connection
 
 
 @contextmanager
 def open_raw(url: str, name: str, **more: str) -> Iterator[pq.abc.PGconn]:
-    """The same without psycopg's comforts, for COPY and for replication."""
-    connection = pq.PGconn.connect(_parameters(url, name, **more).encode())
-    try:
-        if connection.status != pq.ConnStatus.OK:
-            raise connect_error(connection.get_error_message(), "postgres")
+    """A connection without psycopg's comforts, for COPY and for replication."""
+    with postgres.open_raw(url, name, _SETTINGS, **more) as connection:
         connection.exec_(_without_timeouts(connection.server_version))
         yield connection
-    finally:
-        connection.finish()
-
-
-def _parameters(url: str, name: str, **more: str) -> str:
-    return conninfo.make_conninfo(
-        url,
-        application_name=name,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        options=" ".join(f"-c {setting}={value}" for setting, value in _SETTINGS.items()),
-        keepalives_idle=10,
-        keepalives_interval=5,
-        keepalives_count=3,
-        **more,
-    )
 
 
 def _without_timeouts(server_version: int) -> bytes:

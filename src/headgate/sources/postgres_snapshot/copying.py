@@ -11,7 +11,7 @@ import psycopg
 from psycopg import pq, sql
 
 from headgate.model import AuthError, HeadgateError, StateError
-from headgate.sources.postgres_cdc.replication import connect_error
+from headgate.postgres import server_error, sqlstate_of
 from headgate.sources.postgres_snapshot.connections import open_raw
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, TableRange
 
@@ -137,7 +137,7 @@ def _failure(connection: pq.abc.PGconn, result: pq.abc.PGresult | None, range_: 
     message = _message(connection, result)
     if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE) == _MAY_NOT:
         return AuthError(message, where=range_.where, remedy=_permission(connection, range_, message))
-    return connect_error(message, range_.where)
+    return server_error(sqlstate_of(result), message, range_.where)
 
 
 def _permission(connection: pq.abc.PGconn, range_: SnapshotRange, message: str) -> str:

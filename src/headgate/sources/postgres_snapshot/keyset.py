@@ -19,7 +19,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headgate.model import ConfigError
-from headgate.sources.postgres_cdc.replication import connect_error
+from headgate.postgres import postgres_error
 from headgate.sources.postgres_cdc.slot import Connection
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.sources.postgres_snapshot.options import SnapshotOptions
@@ -96,7 +96,7 @@ def _part(connection: Connection, statement: sql.Composed) -> list[bytes]:
         with connection.cursor() as cursor, cursor.copy(statement) as copy:
             return [bytes(line) for line in copy]
     except psycopg.OperationalError as error:
-        raise connect_error(str(error), "postgres") from None
+        raise postgres_error(error, "postgres") from None
 
 
 def _statement(table: SnapshotTable, key: Key, after: list[str] | None, count: int) -> sql.Composed:

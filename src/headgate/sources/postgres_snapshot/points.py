@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 import psycopg
 from psycopg import pq, sql
 
-from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError
-from headgate.sources.postgres_cdc.replication import connect_error
+from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, Kind
+from headgate.postgres import postgres_error, server_error, sqlstate_of
 from headgate.sources.postgres_cdc.slot import Connection
 from headgate.sources.postgres_snapshot.blockers import RunningTransaction, blocked, running_transactions
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
@@ -152,7 +152,7 @@ def _create_slot(holder: pq.abc.PGconn, connection: Connection, timeout_s: float
     holder.send_query(f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput {export}".encode())
     result = _result(holder, connection, timeout_s)
     if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-        raise _creation_error(result.get_error_message() if result else holder.get_error_message())
+        raise _creation_error(result, holder)
     lsn, name = result.get_value(0, 1), result.get_value(0, 2)
     assert lsn is not None
     assert name is not None
@@ -171,15 +171,16 @@ def _result(holder: pq.abc.PGconn, connection: Connection, timeout_s: float) -> 
         try:
             holder.consume_input()
         except psycopg.Error as error:
-            raise connect_error(str(error), "postgres") from None
+            raise postgres_error(error, "postgres") from None
     first = holder.get_result()
     while holder.get_result() is not None:
         pass
     return first
 
 
-def _creation_error(text: str) -> HeadgateError:
-    error = connect_error(text, "snapshot")
-    if "all replication slots are in use" in text.lower():
+def _creation_error(result: pq.abc.PGresult | None, holder: pq.abc.PGconn) -> HeadgateError:
+    text = result.get_error_message() if result else holder.get_error_message()
+    error = server_error(sqlstate_of(result), text, "snapshot")
+    if error.kind is Kind.OCCUPIED:
         error.remedy += ', or use the method "filter", which needs none'
     return error
