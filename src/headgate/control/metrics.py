@@ -45,6 +45,10 @@ _SOURCE_GAUGES = {
     "headgate_source_received_lsn": ("The last WAL position received.", "received_lsn"),
     "headgate_source_confirmed_lsn": ("The WAL position confirmed to the server.", "confirmed_lsn"),
     "headgate_slot_retained_bytes": ("WAL the server keeps for the slot.", "slot_retained_bytes"),
+    "headgate_slot_safe_wal_bytes": (
+        "WAL that may still be written before the slot is lost; absent without max_slot_wal_keep_size.",
+        "slot_safe_wal_bytes",
+    ),
 }
 _SOURCE_COUNTERS = {
     "headgate_source_transactions": ("Transactions received since the reader connected.", "transactions_total"),

@@ -1,14 +1,16 @@
-"""Looks at a slot now and then: how much WAL does PostgreSQL keep for it? Warns before the disk fills."""
+"""Looks at a slot now and then: how much WAL does PostgreSQL keep for it?
+
+Warns before the disk fills, and before `max_slot_wal_keep_size` makes the server drop what the slot still needs.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import asdict
 from typing import Any
 
 from headgate.model import HeadgateError
-from headgate.sources.postgres_cdc.slot import connect, slot_state
+from headgate.sources.postgres_cdc.slot import SlotState, connect, slot_state
 
 __all__ = ["SlotMonitor"]
 
@@ -17,6 +19,9 @@ _log = logging.getLogger(__name__)
 _INTERVAL_S = 15.0
 WARNING_BYTES = 512 << 20
 CRITICAL_BYTES = 1 << 30
+# Of the server's limit: from there on the slot is on its way to being lost.
+WARNING_SHARE = 0.5
+CRITICAL_SHARE = 0.8
 
 
 class SlotMonitor:
@@ -52,33 +57,47 @@ class SlotMonitor:
             return {"slot_error": error.as_dict()}
         if state is None:
             return {"slot_active": False}
-        self._warn(state.retained_bytes)
-        fields = asdict(state)
+        found = level(state)
+        self._warn(state, found)
         return {
             "slot_active": state.active_pid is not None,
-            "slot_lag_bytes": fields["lag_bytes"],
-            "slot_retained_bytes": fields["retained_bytes"],
-            "slot_wal_status": fields["wal_status"],
-            "slot_level": level(state.retained_bytes),
+            "slot_lag_bytes": state.lag_bytes,
+            "slot_retained_bytes": state.retained_bytes,
+            "slot_safe_wal_bytes": state.safe_wal_bytes,
+            "slot_wal_status": state.wal_status,
+            "slot_level": found,
         }
 
-    def _warn(self, retained: int) -> None:
-        if retained < WARNING_BYTES:
+    def _warn(self, state: SlotState, found: str) -> None:
+        if found == "ok":
             return
         _log.log(
-            logging.ERROR if retained >= CRITICAL_BYTES else logging.WARNING,
+            logging.ERROR if found == "critical" else logging.WARNING,
             "PostgreSQL keeps much WAL for a slot",
             extra={
                 "slot": self._slot,
-                "retained_bytes": retained,
-                "level": level(retained),
-                "remedy": "is a destination slow or down? set max_slot_wal_keep_size to protect the disk",
+                "retained_bytes": state.retained_bytes,
+                "safe_wal_bytes": state.safe_wal_bytes,
+                "level": found,
+                "remedy": "is a destination slow or down? "
+                + (
+                    "set max_slot_wal_keep_size to protect the disk"
+                    if state.safe_wal_bytes is None
+                    else "raise max_slot_wal_keep_size, or the slot is lost once that is used up"
+                ),
             },
         )
 
 
-def level(retained_bytes: int) -> str:
-    """`ok`, `warning` from 512 MiB, `critical` from 1 GiB."""
-    if retained_bytes >= CRITICAL_BYTES:
+def level(state: SlotState) -> str:
+    """`ok`, `warning` or `critical`: by the server's own limit if it has one, else from 512 MiB and 1 GiB on."""
+    if state.wal_status in ("unreserved", "lost"):
         return "critical"
-    return "warning" if retained_bytes >= WARNING_BYTES else "ok"
+    if state.safe_wal_bytes is None:
+        steps = (CRITICAL_BYTES, WARNING_BYTES)
+    else:
+        limit = state.retained_bytes + max(state.safe_wal_bytes, 0)
+        steps = (round(limit * CRITICAL_SHARE), round(limit * WARNING_SHARE))
+    if state.retained_bytes >= steps[0]:
+        return "critical"
+    return "warning" if state.retained_bytes >= steps[1] else "ok"
