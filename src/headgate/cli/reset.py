@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from headgate.config import load
 from headgate.control.runfile import RunFile
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
-from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.pipeline.resetting import reset_pipeline
 
 __all__ = ["reset"]
 
@@ -22,9 +21,10 @@ def reset(
     config: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start.
+    """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start, with new ids.
 
-    Dead letters stay, and so does what a webhook has received: those rows are nowhere else.
+    Dead letters stay, and so does what a webhook has received: those rows are nowhere else. A CDC pipeline goes on
+    where its slot stands; if changes were lost before that, its consumers are told, and take new snapshots.
 
     Example: headgate reset orders --yes
     """
@@ -36,10 +36,9 @@ def reset(
     directory = pipeline_dir(loaded, pipeline)
     if not yes and not typer.confirm(f"Forget what {pipeline} has delivered ({directory})?", err=True):
         raise typer.Exit(1)
-    (directory / "state.json").unlink(missing_ok=True)
-    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
-    if loaded.sources[loaded.pipelines[pipeline].source].type in ("postgres-cdc", "atproto"):
-        SpoolControl(directory / "spool").forget()  # the slot, or the relay, has it all
+    # The slot, or the relay, has it all.
+    has_it_all = loaded.sources[loaded.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
+    reset_pipeline(directory, keeps_spool=not has_it_all)
     note(f"reset {pipeline}")
     if loaded.spark.checkpoint_dir:
         note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")

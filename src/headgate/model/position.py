@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from headgate.model.errors import ProtocolError
 
-__all__ = ["Position", "origin_of", "timeline_text"]
+__all__ = ["Position", "origin_of", "renewed_origin", "timeline_text"]
 
 
 class Position(NamedTuple):
@@ -48,5 +48,13 @@ def timeline_text(timeline: int) -> str:
 
 
 def origin_of(message_id: str) -> str:
-    """What stands before the position in a message id, which is two numbers: `origin-major-ordinal`."""
-    return message_id.rsplit("-", 2)[0]
+    """Who wrote a message: what stands before the position in its id, which is two numbers: `origin-major-ordinal`.
+
+    A source that was reset is the same writer, although its origin has a number of its own behind a `~`.
+    """
+    return message_id.rsplit("-", 2)[0].partition("~")[0]
+
+
+def renewed_origin(origin: str, resets: int) -> str:
+    """The origin after some resets: rows that get an old row's number have another id, which sorts behind it."""
+    return f"{origin}~{resets:06d}" if resets else origin

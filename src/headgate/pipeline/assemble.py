@@ -41,6 +41,7 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.model.position import renewed_origin
 from headgate.pipeline.destinations import (
     broker_destination,
     event_log_destination,
@@ -51,6 +52,7 @@ from headgate.pipeline.destinations import (
 )
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.polled import files_source, poll_source
+from headgate.pipeline.resetting import resets_of
 from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
@@ -120,32 +122,34 @@ def _pipeline(
 def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres_url: str | None) -> Source:
     name = pipeline.source
     section = config.sources[name]
+    owner = f"{config.project.name}-{name}"
+    origin = renewed_origin(owner, resets_of(directory))
     match section:
         case RandomSourceSection():
-            return RandomSource(name, _random_options(section), f"{config.project.name}-{name}")
+            return RandomSource(name, _random_options(section), origin)
         case PostgresCdcSourceSection():
             own = section.url.get_secret_value() if section.url else None
             options = _cdc_options(section, own or postgres_url or "", directory / "spool")
             return PostgresCdcSource(name, options | ({"images": "true"} if _needs_images(pipeline) else {}))
         case PostgresPollSourceSection():
             own = section.url.get_secret_value() if section.url else None
-            origin, kept = f"{config.project.name}-{name}", directory / "poll"
+            kept = directory / "poll"
             return poll_source(name, section, url=own or postgres_url or "", origin=origin, directory=kept)
         case FilesSourceSection():
-            return files_source(name, section, origin=f"{config.project.name}-{name}", directory=directory / "files")
+            return files_source(name, section, origin=origin, directory=directory / "files")
         case BrokerSourceSection():
             own = section.url.get_secret_value() if section.url else None
-            return broker_source(name, section, url=own or postgres_url or "", origin=f"{config.project.name}-{name}")
+            return broker_source(name, section, url=own or postgres_url or "", origin=origin, owner=owner)
         case AtprotoSourceSection():
-            return atproto_source(name, section, origin=f"{config.project.name}-{name}", spool=directory / "spool")
+            return atproto_source(name, section, origin=origin, spool=directory / "spool")
         case KafkaSourceSection():
-            return kafka_source(name, section, origin=f"{config.project.name}-{name}")
+            return kafka_source(name, section, origin=origin)
         case LogSourceSection():
             own = section.url.get_secret_value() if section.url else None
-            return log_source(name, section, url=own or postgres_url or "", origin=f"{config.project.name}-{name}")
+            return log_source(name, section, url=own or postgres_url or "", origin=origin)
         case WebhookSourceSection():
             spool = config.project.data_dir / "webhooks" / name
-            return webhook_source(name, section, origin=f"{config.project.name}-{name}", spool=spool)
+            return webhook_source(name, section, origin=origin, spool=spool)
         case PluginSourceSection():
             return plugin_source(section.plugin, section.options, _plugin_context(name, config, directory / "source"))
         case _:

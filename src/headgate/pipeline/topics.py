@@ -41,12 +41,12 @@ def log_source(name: str, section: LogSourceSection, *, url: str, origin: str) -
     return LogSource(name, {key: str(value) for key, value in options.items()}, origin)
 
 
-def broker_source(name: str, section: BrokerSourceSection, *, url: str, origin: str) -> BrokerSource:
+def broker_source(name: str, section: BrokerSourceSection, *, url: str, origin: str, owner: str) -> BrokerSource:
     options = {
         "url": url,
         "schema": section.broker_schema,
         "group": section.group,
-        "owner": origin,
+        "owner": owner,
         "subscribe": ",".join(section.topics),
         "condition": section.condition,
         "params": json.dumps(section.params),

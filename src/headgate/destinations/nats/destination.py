@@ -27,6 +27,7 @@ from headgate.destinations.nats.receipt import Receipt
 from headgate.destinations.nats.streams import stream_config
 from headgate.destinations.nats.subjects import PLAIN, Subjects
 from headgate.model import DeliveryError, OccupiedError, record
+from headgate.model.position import origin_of
 from headgate.wire.compress import TableCompressor
 from headgate.wire.nats.subject import covers
 
@@ -228,7 +229,7 @@ class _ExclusiveSender(_SharedSender):
             raise stream_gone_error(stream)
         last = jetstream.message(stream, info.last_sequence) if info.messages else None
         if last is not None:
-            if _origin(last.message_id) != _origin(first_id):
+            if origin_of(last.message_id) != origin_of(first_id):
                 raise OccupiedError(
                     f"somebody else writes to the stream {stream}: its last message id is {last.message_id!r}",
                     remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
@@ -252,8 +253,3 @@ class _LateSender(_ExclusiveSender):
             batch = batch.set_column(at, record.MESSAGE_ID, ids)
         super()._publish(batch, headers, expected_last_sequence)
         self._last_id = batch.column(record.MESSAGE_ID)[-1].as_py()
-
-
-def _origin(message_id: str) -> str:
-    """What stands before the position, which is two numbers: `origin-major-ordinal`."""
-    return message_id.rsplit("-", 2)[0]
