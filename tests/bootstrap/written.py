@@ -130,14 +130,16 @@ class Written:
         await self.snapshot(table, snapshot_id)
 
     async def snapshot(self, table: str, snapshot_id: str, **fields: Any) -> None:
-        info = await self.jetstream.stream_info(self.stream)
+        raw = await self.client.request(f"$JS.API.STREAM.INFO.{self.stream}", b"")
+        info = json.loads(raw.data)
         rows = self.rows.get(table, [])
         chunk = _packed({"data": rows})
         if rows:
             await self.jetstream.publish(f"init.snap.{table}.{snapshot_id}.0", chunk)
         end = {
             "snapshot_id": snapshot_id, "operation": "snapshot_end", "schema": "public", "table": table,
-            "method": "watermark", "cdc_stream": self.stream, "cdc_sequence": info.state.last_seq,
+            "method": "watermark", "cdc_stream": self.stream, "cdc_sequence": info["state"]["last_seq"],
+            "stream_created": info["created"],
             "schema_version": f"v-{table}", "checksum": _checksum(chunk) if rows else "0" * 16,
             "row_count": len(rows), "batch_count": 1 if rows else 0,
         }  # fmt: skip

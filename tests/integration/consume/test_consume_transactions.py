@@ -7,69 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
-from headgate.consume import CaughtUp, Changes, Consumer
 from headgate.model import ProtocolError
-from tests.bootstrap import shared_stack
 from tests.bootstrap.written import Place, Written
+from tests.integration.consume.reading import Reader, Row, run, until
 
-Row = tuple[str, int]
 READERS: list[list[str] | Literal["*"]] = ["*", ["a"], ["b"], ["a", "b"]]
-
-
-def run(test: Callable[[Written], Awaitable[None]]) -> None:
-    async def within_time() -> None:
-        url = shared_stack().endpoints.nats_url
-        assert url is not None
-        async with asyncio.timeout(120):
-            written = await Written.open(url, ["a", "b", "c"])
-            try:
-                await test(written)
-            finally:
-                await written.close()
-
-    asyncio.run(within_time())
-
-
-class Reader:
-    """Notes what a consumer gives out: the rows of each transaction, and when it says that it is up to date."""
-
-    def __init__(self, tables: list[str] | Literal["*"], **options: Any) -> None:
-        self.tables = tables
-        self.transactions: list[list[Row]] = []
-        self.caught_up = asyncio.Event()
-        self.position: dict[str, Any] | None = None
-        self._options = options
-        self._part: list[Row] = []
-
-    def wants(self, table: str) -> bool:
-        return self.tables == "*" or table in self.tables
-
-    async def read(self) -> None:
-        url = shared_stack().endpoints.nats_url or ""
-        async with Consumer(url, self.tables, position=self.position, **self._options) as consumer:
-            async for step in consumer.steps():
-                if isinstance(step, Changes):
-                    rows = [(each.table or "", each.data["id"]) for each in step.changes if each.operation == "INSERT"]
-                    self._part += rows
-                    if step.ends and self._part:
-                        self.transactions.append(self._part)
-                        self._part = []
-                    if step.ends:
-                        self.position = consumer.position()
-                elif isinstance(step, CaughtUp):
-                    self.position = consumer.position()
-                    self.caught_up.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - of several readers at once
-            await asyncio.sleep(0.01)
 
 
 class Pausing:
@@ -106,7 +52,8 @@ class Pausing:
 def test_pauses_inside_transactions_lose_nothing() -> None:
     async def test(written: Written) -> None:
         readers = [Reader(tables) for tables in READERS]
-        tasks = [asyncio.create_task(reader.read()) for reader in readers]
+        for reader in readers:
+            reader.start()
         await asyncio.gather(*(reader.caught_up.wait() for reader in readers))
         publisher = Pausing(written)
         await publisher.send(400)
@@ -115,12 +62,9 @@ def test_pauses_inside_transactions_lose_nothing() -> None:
             for reader in readers
         ]
         await until(lambda: all(len(r.transactions) >= len(e) for r, e in zip(readers, expected, strict=True)))
-        for task in tasks:
-            assert not task.done()
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         for reader, whole in zip(readers, expected, strict=True):
-            assert reader.transactions == whole, reader.tables
+            await reader.stop()
+            assert reader.transactions == whole, reader.wanted
 
     run(test)
 
@@ -132,7 +76,7 @@ def test_a_publisher_that_dies_in_the_middle_yields_no_half_transaction(
 ) -> None:
     async def test(written: Written) -> None:
         reader = Reader(tables)
-        task = asyncio.create_task(reader.read())
+        reader.start()
         await reader.caught_up.wait()
         reader.caught_up.clear()
         rows = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5)]
@@ -145,7 +89,7 @@ def test_a_publisher_that_dies_in_the_middle_yields_no_half_transaction(
             await written.event(row, Place(1, 5, ordinal))
         await until(lambda: bool(reader.transactions))
         await reader.caught_up.wait()
-        task.cancel()
+        await reader.stop()
         assert reader.transactions == [[row for row in rows if reader.wants(row[0])]]
 
     run(test)
@@ -154,17 +98,17 @@ def test_a_publisher_that_dies_in_the_middle_yields_no_half_transaction(
 def test_what_comes_for_a_complete_transaction_is_an_error_and_is_applied_after_a_restart() -> None:
     async def test(written: Written) -> None:
         reader = Reader(["a"])
-        task = asyncio.create_task(reader.read())
+        task = reader.start()
         await reader.caught_up.wait()
         await written.event(("a", 1), Place(1, 2, 1))  # says that it is the last
         await until(lambda: bool(reader.transactions))
         await written.event(("a", 2), Place(1, 2, 2))
         with pytest.raises(ProtocolError, match="was complete"):
             await task
-        task = asyncio.create_task(reader.read())
+        reader.start()
         await written.event(("a", 3), Place(2, 1, 0))
         await until(lambda: len(reader.transactions) == 3)
-        task.cancel()
+        await reader.stop()
         assert reader.transactions == [[("a", 1)], [("a", 2)], [("a", 3)]]
 
     run(test)
