@@ -76,6 +76,10 @@ def run(
     with _opened(target) as opened, _shown() as show:
         kept = Replica(opened, _nats(nats), _names(tables), cdc_stream=stream, on_progress=show, on_dropped=on_dropped)
         _run(_follow(kept, once=once))
+    for table, reason in kept.aside.items():
+        note(f"{table} is set aside: {reason}")
+    if kept.aside:
+        raise typer.Exit(1)
 
 
 @replica.command()
@@ -85,7 +89,7 @@ def status(
     """Show what the target holds, and how far it is behind the stream. Exits with 1 when it holds no replica."""
     with _opened(target) as opened:
         position, schemas = opened.load()
-        gone = opened.gone()
+        gone, aside = opened.gone(), opened.aside()
         found = {
             "position": None if position is None else {"sequence": position["sequence"], "msg_id": position["msg_id"]},
             "tables": [
@@ -95,9 +99,11 @@ def status(
                     "schema_version": schema.version,
                     "joined": position is not None and name.key in position["tables"],
                     "gone": name in gone,
+                    "set_aside": aside.get(name),
                 }
                 for name, schema in sorted(schemas.items())
             ],
+            "set_aside": {str(name): reason for name, reason in sorted(aside.items())},
             "last_sequence": _run(_last(_nats(nats), stream, list(schemas))) if schemas else None,
         }
     if as_json:
@@ -245,8 +251,12 @@ def _show_status(found: dict[str, Any]) -> None:
         state = "[green]joined[/]" if each["joined"] else "[yellow]is copied anew[/]"
         if each["gone"]:
             state = "[yellow]kept; published no more[/]"
+        if each["set_aside"]:
+            state = "[red]set aside[/]"
         table.add_row(each["table"], f"{each['rows']:,}", each["schema_version"], state)
     data_console.print(table)
+    for name, reason in found["set_aside"].items():
+        note(f"{name} is set aside: {reason}")
     sequence, last = found["position"]["sequence"], found["last_sequence"]
     behind = "NATS does not answer" if last is None else "up to date" if last <= sequence else f"stream is at {last:,}"
     note(f"at sequence {sequence:,} · {behind}")

@@ -60,6 +60,7 @@ class Consumer:
     an earlier consumer. `snapshot_options` go into requests, such as `{"method": "filter"}`. Tables in `new_snapshots`
     begin with a snapshot that is made for them, even if one is there or the position has them. A table that the bridge
     does not know is an error, unless the position or `may_be_gone` has it: it was there, and may come again.
+    Tables in `leave_out` are not read until they are published anew.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Consumer:
         snapshot_options: Mapping[str, Any] | None = None,
         new_snapshots: Sequence[str] = (),
         may_be_gone: Sequence[TableName] = (),
+        leave_out: Sequence[TableName] = (),
         credentials: str | None = None,
         name: str = "headgate-consumer",
     ) -> None:
@@ -87,6 +89,7 @@ class Consumer:
         self._snapshot_options = dict(snapshot_options or {})
         self._new_snapshots = {TableName.parse(each) for each in new_snapshots}
         self._may_be_gone = set(may_be_gone)
+        self._leave_out = set(leave_out)
         self._credentials = credentials
         self._client_name = name
         self._link: Link | None = None
@@ -153,6 +156,9 @@ class Consumer:
         wanted = await self._begin(follower)
         marks = self._resume.tables.values() if self._resume is not None else []
         known = self._may_be_gone | {TableName(mark.schema, mark.table) for mark in marks}
+        for table in self._leave_out:
+            follower.leave(table)
+            follower.ignore(table)
         for table in sorted(known - self._published):
             yield TableGone(table)
         fresh = dict.fromkeys(self._new_snapshots, 0)  # of these an older snapshot than that does not do

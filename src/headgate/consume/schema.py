@@ -40,6 +40,7 @@ class Column(msgspec.Struct, frozen=True):
     element: str | None = None
     labels: list[str] | None = None
     base_type: str | None = None
+    base_kind: str | None = None
     fields: list[Field] | None = None
 
 

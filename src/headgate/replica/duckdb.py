@@ -6,6 +6,7 @@ have no primary key: DuckDB would keep an index for it, and a change is found by
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.consume import Column, Schema, TableName
-from headgate.model import DataError, DependencyError, OccupiedError
+from headgate.model import DependencyError, OccupiedError
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
-from headgate.replica.values import Form, base_type, form_of, tree_from_text, tree_to_text
+from headgate.replica.values import Form, base_kind, base_type, form_of, tree_to_text
 
 __all__ = ["DuckdbTarget"]
 
@@ -55,7 +56,9 @@ class DuckdbTarget(Target):
             raise DependencyError(
                 "a DuckDB target needs the package duckdb", remedy="pip install 'headgate[duckdb]'"
             ) from None
-        self._errors = duckdb.Error
+        self._aborted = duckdb.TransactionException
+        self.data_errors = (*Target.data_errors, pa.ArrowInvalid, duckdb.DataError, duckdb.NotSupportedError,
+                            duckdb.ProgrammingError, duckdb.IntegrityError)  # fmt: skip
         try:
             self._connection = duckdb.connect(path)
         except duckdb.IOException as error:
@@ -104,7 +107,7 @@ class DuckdbTarget(Target):
             precision, scale = int(match[1]), int(match[2])
             if precision <= 38 and scale <= precision:
                 return f"DECIMAL({precision},{scale})"
-        if column.kind not in ("base", "domain"):
+        if base_kind(column) != "base":
             return "VARCHAR"
         return _TYPES.get(base_type(column), "VARCHAR")
 
@@ -188,16 +191,10 @@ class DuckdbTarget(Target):
         self._connection.register("batch", batch)
         try:
             self._connection.execute(sql)
-        except self._errors as error:
-            if type(error).__name__ != "ConversionException":
-                raise
-            raise DataError(
-                "DuckDB has no place for a value",  # which the message of DuckDB would show
-                where="target",
-                remedy="NaN in a numeric(p,s) has none; use a SQLite or PostgreSQL target",
-            ) from None
         finally:
-            self._connection.unregister("batch")
+            # In a transaction that has failed DuckDB refuses this, too, in other words.
+            with contextlib.suppress(self._aborted):
+                self._connection.unregister("batch")
 
 
 def _array(column: Column, values: Sequence[Any]) -> pa.Array:
@@ -208,8 +205,6 @@ def _array(column: Column, values: Sequence[Any]) -> pa.Array:
 
 
 def _reader(column: Column) -> Any:
-    if form_of(column) is Form.TREE:
-        return tree_from_text
     if base_type(column) in ("date", "timestamp without time zone", "timestamp with time zone"):
         return _iso
     return None

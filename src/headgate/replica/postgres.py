@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -16,7 +16,7 @@ from headgate.consume import Column, Schema, TableName
 from headgate.model import ConnectError
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
-from headgate.replica.values import Form, form_of, tree_from_text, tree_to_text
+from headgate.replica.values import Form, base_type, form_of, tree_to_text
 from headgate.wire.pgtypes import BUILTIN_TYPES, SESSION, TypeCatalog
 
 __all__ = ["PostgresTarget"]
@@ -24,10 +24,20 @@ __all__ = ["PostgresTarget"]
 _CATALOG = TypeCatalog()
 
 
+class _Held(NamedTuple):
+    """How values of a column are kept: the type, and what makes its text of a value and back."""
+
+    type: str
+    encode: Callable[[Any], str]
+    decode: Callable[[str], Any]
+
+
 class PostgresTarget(Target):
     """The role needs CREATE on the database, or on schemas that are there."""
 
     mark = "%s"
+    data_errors = (*Target.data_errors, psycopg.DataError, psycopg.NotSupportedError, psycopg.IntegrityError,
+                   psycopg.ProgrammingError)  # fmt: skip
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -40,7 +50,7 @@ class PostgresTarget(Target):
             raise ConnectError(
                 f"cannot reach the target: {str(error).splitlines()[0]}", where="target", remedy="check --target"
             ) from None
-        self._known_types: dict[str, bool] = {}
+        self._columns: dict[tuple[object, ...], _Held] = {}
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         cursor = self._connection.execute(sql.encode(), values or None)
@@ -66,17 +76,40 @@ class PostgresTarget(Target):
         return bool(self.execute("select 1 where to_regclass(%s) is not null", [dotted(place)]))
 
     def type_of(self, column: Column) -> str:
-        """The source's type if it is built in or known here; of a domain, what it is made of; else text."""
-        if _is_builtin(column):
-            return column.type
-        if column.kind in ("enum", "domain") and self._knows(column.type):
-            return column.type
-        if column.kind == "domain" and column.base_type and self._knows(column.base_type):
-            return column.base_type
-        return "text"
+        """The source's type if it is built in; of a domain, what it is made of; an enum of these labels; else text."""
+        return self._held(column).type
+
+    def _held(self, column: Column) -> _Held:
+        """How a column is kept here. Oids of built-in types are the same on every server."""
+        key = (column.type, column.type_oid, column.kind, column.base_type, *(column.labels or ()))
+        known = self._columns.get(key)
+        if known is None:
+            known = self._columns[key] = self._look_up(column)
+        return known
+
+    def _look_up(self, column: Column) -> _Held:
+        oid = column.type_oid
+        if column.kind == "domain":
+            [[oid]] = self.execute("select coalesce(to_regtype(%s)::oid::int8, 0)", [base_type(column)])
+        info = BUILTIN_TYPES.get(int(oid))
+        # A regclass is the name of something that this database may not have.
+        if info is not None and not info.name.lstrip("_").startswith("reg"):
+            codec = _CATALOG.codec(info.oid)
+            is_tree = form_of(column) is Form.TREE
+            decode = (lambda text: tree_to_text(codec.decode(text))) if is_tree else codec.decode
+            return _Held(column.base_type or column.type, codec.encode, decode)
+        if column.kind == "enum" and self._has_labels(column):
+            return _Held(column.type, str, str)
+        form = form_of(column)
+        return _Held("text", tree_to_text if form is Form.TREE else _plain_text, _PLAIN.get(form, str))
+
+    def _has_labels(self, column: Column) -> bool:
+        query = "select array_agg(e.enumlabel::text) from pg_catalog.pg_enum e where e.enumtypid = to_regtype(%s)::oid"
+        [[labels]] = self.execute(query, [column.type])
+        return bool(labels) and set(labels) >= set(column.labels or ())
 
     def insert(self, place: tuple[str, ...], schema: Schema, rows: Sequence[Row]) -> None:
-        encoders = [_encoder(column) for column in schema.sent]
+        encoders = [self._held(column).encode for column in schema.sent]
         sql = f"copy {dotted(place)} ({_columns(schema.sent)}) from stdin"
         with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
             for row in rows:
@@ -128,14 +161,14 @@ class PostgresTarget(Target):
 
     def rows(self, schema: Schema) -> Iterator[Row]:
         """Copied out, since that prints values as they are; a cast to text drops the padding of char(n)."""
-        decoders = [_decoder(column) for column in schema.sent]
+        decoders = [self._held(column).decode for column in schema.sent]
         sql = f"copy (select {_columns(schema.sent)} from {dotted(self.place(schema.name))}) to stdout"
         with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
             for row in copy.rows():
                 yield tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True))
 
     def _with_batch(self, statement: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        encoders = [_encoder(column) for column in columns]
+        encoders = [self._held(column).encode for column in columns]
         arrays = [
             [None if value is None else encode(value) for value in values]
             for encode, values in zip(encoders, zip(*rows, strict=True), strict=True)
@@ -156,30 +189,6 @@ class PostgresTarget(Target):
     def _value(self, column: Column, number: int) -> str:
         return f"batch.c{number}::{self.type_of(column)}"
 
-    def _knows(self, type_name: str) -> bool:
-        known = self._known_types.get(type_name)
-        if known is None:
-            found = self.execute("select to_regtype(%s) is not null", [type_name.partition("(")[0]])
-            known = self._known_types[type_name] = bool(found[0][0])
-        return known
-
-
-def _is_builtin(column: Column) -> bool:
-    return column.type_oid in BUILTIN_TYPES
-
-
-def _encoder(column: Column) -> Callable[[Any], str]:
-    return _CATALOG.codec(column.type_oid).encode if _is_builtin(column) else _plain_text
-
-
-def _decoder(column: Column) -> Callable[[str], Any]:
-    if _is_builtin(column):
-        return _CATALOG.codec(column.type_oid).decode
-    form = form_of(column)
-    if form is Form.TREE:
-        return tree_from_text
-    return _PLAIN.get(form, str)
-
 
 _PLAIN: dict[Form, Callable[[str], Any]] = {
     Form.INT: int,
@@ -197,7 +206,7 @@ def _plain_text(value: Any) -> str:
         return "\\x" + value.hex()
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else str(value).replace("inf", "Infinity").replace("nan", "NaN")
-    return str(tree_to_text(value))
+    return str(value)
 
 
 def _columns(columns: Sequence[Column]) -> str:

@@ -29,7 +29,7 @@ from headgate.consume import (
 from headgate.model.failpoints import failpoint
 from headgate.replica.fold import Plan, Row
 from headgate.replica.shapes import can_reshape
-from headgate.replica.target import Target
+from headgate.replica.target import TableFailed, Target
 
 __all__ = ["Progress", "Replica", "stop"]
 
@@ -80,6 +80,7 @@ class Replica:
         **consumer_options: Any,
     ) -> None:
         self.progress = Progress()
+        self.aside: dict[TableName, str] = {}  # tables that the target cannot take, and why
         self._target = target
         self._nats_url = nats_url
         self._tables = tables
@@ -98,25 +99,49 @@ class Replica:
     async def run(self, *, once: bool = False) -> None:
         """For ever, or until all that is there now has been applied. `stop` ends its task; nothing is left half."""
         try:
-            self._saved, self._schemas = await self._do(self._target.load)
             await self._do(self._target.claim)
-            gone = await self._do(self._target.gone)
-            consumer = Consumer(
-                self._nats_url,
-                self._tables,
-                position=self._saved,
-                name="headgate-replica",
-                may_be_gone=[*gone, *self._schemas],
-                **self._consumer_options,
-            )
-            async with consumer:
-                async for step in consumer.steps():
-                    await self._take(step, consumer)
-                    if once and isinstance(step, CaughtUp):
-                        return
+            again = set(await self._do(self._target.aside))  # perhaps somebody has mended what was wrong
+            while not await self._follow(once, again):
+                again = set()
         finally:
             await self._do(self._target.rollback)
             self._thread.shutdown()
+
+    async def _follow(self, once: bool, again: set[TableName]) -> bool:
+        """Until it is done, or a table has to be set aside: then everything since the last commit is read again."""
+        self._plan, self._is_open, self._is_parted = Plan(), False, False
+        try:
+            await self._follow_all(once, again)
+        except TableFailed as failed:
+            await self._do(self._set_aside, failed)
+            return False
+        return True
+
+    def _set_aside(self, failed: TableFailed) -> None:
+        self._target.rollback()
+        logger.error("%s: it is set aside, and others go on: %s", failed.table, failed.reason)
+        self._in_one(lambda: self._target.set_aside(failed.table, failed.reason))
+        self.aside[failed.table] = failed.reason
+
+    async def _follow_all(self, once: bool, again: set[TableName]) -> None:
+        self._saved, self._schemas = await self._do(self._target.load)
+        gone = await self._do(self._target.gone)
+        options = dict(self._consumer_options)
+        options["new_snapshots"] = [*options["new_snapshots"], *map(str, again)]
+        consumer = Consumer(
+            self._nats_url,
+            self._tables,
+            position=self._saved,
+            name="headgate-replica",
+            may_be_gone=[*gone, *self._schemas, *again],
+            leave_out=list(self.aside),
+            **options,
+        )
+        async with consumer:
+            async for step in consumer.steps():
+                await self._take(step, consumer)
+                if once and isinstance(step, CaughtUp):
+                    return
 
     async def _take(self, step: Step, consumer: Consumer) -> None:
         if isinstance(step, Changes):
@@ -151,7 +176,8 @@ class Replica:
         if name in self._left_out:
             return
         if change.operation != "SCHEMA":
-            self._plan.add(self._schemas[name], change)
+            with self._target.about(self._schemas[name]):
+                self._plan.add(self._schemas[name], change)
             return
         old, new = self._schemas[name], Schema.read(change.data)
         if can_reshape(old, new):

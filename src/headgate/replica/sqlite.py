@@ -15,7 +15,7 @@ from headgate.consume import Column, Schema, TableName
 from headgate.model import OccupiedError
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
-from headgate.replica.values import Form, form_of, forms_of, tree_from_text, tree_to_text
+from headgate.replica.values import Form, form_of, forms_of, tree_to_text
 
 __all__ = ["SqliteTarget"]
 
@@ -32,6 +32,9 @@ class SqliteTarget(Target):
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma synchronous = normal")
         self._texts: dict[tuple[str, object], str] = {}
+
+    data_errors = (*Target.data_errors, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError,
+                   sqlite3.IntegrityError)  # fmt: skip
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(sql, values).fetchall()
@@ -125,7 +128,7 @@ def _from_sqlite(form: Form, value: Any) -> Any:
         return bool(value)
     if form is Form.FLOAT:
         return float(value)
-    return tree_from_text(value) if form is Form.TREE else value
+    return value
 
 
 def _columns(schema: Schema) -> str:

@@ -11,18 +11,32 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
 from headgate.consume import Column, Schema, TableName
-from headgate.model import StateError
+from headgate.model import DataError, HeadgateError, ProtocolError, StateError
 from headgate.replica.fold import Fold, Item, Move, Reshape, Row
 
-__all__ = ["BOOK", "Target", "quoted"]
+__all__ = ["BOOK", "TableFailed", "Target", "quoted"]
 
 BOOK = "_headgate_replica"
+
+
+class TableFailed(Exception):  # noqa: N818 - a fact about one table; the replica acts on it
+    """The target cannot take a value or a shape of a table. The error's own words may show values of rows."""
+
+    def __init__(self, table: TableName, error: Exception) -> None:
+        super().__init__(table, error)
+        self.table = table
+        code = getattr(error, "sqlstate", None)
+        if isinstance(error, HeadgateError):
+            self.reason = str(error)
+        else:
+            self.reason = f"the target cannot take its values ({type(error).__name__}{f', {code}' if code else ''})"
 
 
 def quoted(name: str) -> str:
@@ -33,6 +47,8 @@ class Target(ABC):
     """One replica. All methods are called from one thread at a time; `begin` .. `commit` is one transaction."""
 
     mark = "?"  # stands for a value in SQL
+    # What a value or a shape that the target cannot take raises; anything else concerns more than one table.
+    data_errors: tuple[type[Exception], ...] = (DataError, ProtocolError, TypeError, ValueError, ArithmeticError)
 
     def __init__(self) -> None:
         self._owner = uuid4().hex
@@ -89,7 +105,7 @@ class Target(ABC):
 
     @abstractmethod
     def rows(self, schema: Schema) -> Iterator[Row]:
-        """All of a table, as values of the wire."""
+        """All of a table, as values of the wire; those of the form TREE as JSON text."""
 
     key_clause = True  # whether tables get a primary key
 
@@ -128,14 +144,16 @@ class Target(ABC):
         self._refuse_foreign(schema.name)
         self.begin()
         place = self.staging(schema.name)
-        self._ready_schema(place)
-        self.execute(f"drop table if exists {dotted(place)}")
-        self._create(place, schema)
+        with self.about(schema):
+            self._ready_schema(place)
+            self.execute(f"drop table if exists {dotted(place)}")
+            self._create(place, schema)
         self.commit()
 
     def add_rows(self, schema: Schema, rows: Sequence[Row]) -> None:
         self.begin()
-        self.insert(self.staging(schema.name), schema, rows)
+        with self.about(schema):
+            self.insert(self.staging(schema.name), schema, rows)
         self.commit()
 
     def finish_snapshot(self, schema: Schema) -> None:
@@ -144,7 +162,8 @@ class Target(ABC):
         self.execute(f"drop table if exists {dotted(place)}")
         self.execute(f"alter table {dotted(self.staging(schema.name))} rename to {quoted(place[-1])}")
         self._remember(schema)
-        self.execute(f"delete from {BOOK} where name = {self.mark}", [f"gone:{schema.name.key}"])
+        for mark in ("gone", "aside"):
+            self.execute(f"delete from {BOOK} where name = {self.mark}", [f"{mark}:{schema.name.key}"])
 
     def note_gone(self, table: TableName) -> None:
         """The source publishes it no more; in a transaction of the caller's."""
@@ -166,13 +185,36 @@ class Target(ABC):
     def apply(self, items: Sequence[Item]) -> None:
         """In a transaction of the caller's."""
         for item in items:
-            if isinstance(item, Fold):
-                self._apply_fold(item)
-            elif isinstance(item, Move):
-                self.clear_way(item.schema, item.old_key, tuple(item.values[name] for name in item.schema.row_key))
-                self.patch(item.schema, list(item.values), [(*item.values.values(), *item.old_key)])
-            else:
-                self._reshape(item)
+            with self.about(item.new if isinstance(item, Reshape) else item.schema):
+                self._apply_item(item)
+
+    @contextmanager
+    def about(self, schema: Schema) -> Iterator[None]:
+        """What goes wrong in here because of a value or a shape is the fault of one table."""
+        try:
+            yield
+        except self.data_errors as error:
+            raise TableFailed(schema.name, error) from error
+
+    def _apply_item(self, item: Item) -> None:
+        if isinstance(item, Fold):
+            self._apply_fold(item)
+        elif isinstance(item, Move):
+            self.clear_way(item.schema, item.old_key, tuple(item.values[name] for name in item.schema.row_key))
+            self.patch(item.schema, list(item.values), [(*item.values.values(), *item.old_key)])
+        else:
+            self._reshape(item)
+
+    def set_aside(self, table: TableName, reason: str) -> None:
+        """Remember why a table is not kept up to date; in a transaction of the caller's."""
+        self._write(f"aside:{table.key}", json.dumps([*table, reason]))
+
+    def aside(self) -> dict[TableName, str]:
+        """Tables that are not kept up to date, with the reason."""
+        if not self.exists(self.place_of_book()):
+            return {}
+        texts = [value for name, value in self.execute(f"select name, value from {BOOK}") if name.startswith("aside:")]
+        return {TableName(schema, table): reason for schema, table, reason in map(json.loads, texts)}
 
     def count(self, schema: Schema) -> int:
         [[count]] = self.execute(f"select count(*) from {dotted(self.place(schema.name))}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from headgate.consume import Column, Schema
+from headgate.replica.fold import Row
 
-__all__ = ["Form", "base_type", "form_of", "forms_of", "tree_from_text", "tree_to_text"]
+__all__ = ["Form", "base_kind", "base_type", "comparable", "form_of", "forms_of", "tree_to_text"]
 
 _MODIFIER = re.compile(r"\([^)]*\)")
 
@@ -35,7 +38,6 @@ _FORMS = {
     "double precision": Form.FLOAT,
     "boolean": Form.BOOL,
     "bytea": Form.BYTES,
-    "hstore": Form.TREE,
 }
 
 
@@ -44,11 +46,20 @@ def base_type(column: Column) -> str:
     return _MODIFIER.sub("", column.base_type or column.type)
 
 
+def base_kind(column: Column) -> str:
+    """The type's kind; of a domain, that of what it is made of. An older bridge does not say it."""
+    if column.kind != "domain":
+        return column.kind
+    return column.base_kind or ("array" if base_type(column).endswith("[]") else "base")
+
+
 def form_of(column: Column) -> Form:
-    name = base_type(column)
-    if column.kind in ("array", "composite") or name.endswith("[]"):
+    kind, name = base_kind(column), base_type(column)
+    if kind in ("array", "composite"):
         return Form.TREE
-    return _FORMS.get(name, Form.TEXT) if column.kind in ("base", "domain") else Form.TEXT
+    if kind != "base":
+        return Form.TEXT
+    return Form.TREE if name.rpartition(".")[2] == "hstore" else _FORMS.get(name, Form.TEXT)
 
 
 def forms_of(schema: Schema) -> list[Form]:
@@ -56,14 +67,37 @@ def forms_of(schema: Schema) -> list[Form]:
 
 
 def tree_to_text(value: Any) -> Any:
-    """A list or a map as JSON text. An array with bounds of its own is text already."""
-    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
+    """A value of the form TREE as JSON text, as an event in JSON has it: NaN and infinities are strings, bytes base64.
+
+    What a list cannot say, such as an array with bounds of its own, is text on the wire, and a string in JSON.
+    """
+    if value is None:
+        return None
+    text = msgspec.json.encode(value).decode()
+    # msgspec writes null for what JSON has no number for.
+    return msgspec.json.encode(_finite(value)).decode() if "null" in text else text
 
 
-def tree_from_text(text: Any) -> Any:
-    if not isinstance(text, str):
-        return text
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def comparable(schema: Schema) -> Callable[[Row], Row]:
+    """What makes rows of the wire and rows of a target the same: trees as their text."""
+    trees = [number for number, form in enumerate(forms_of(schema)) if form is Form.TREE]
+    if not trees:
+        return lambda row: row
+
+    def same(row: Row) -> Row:
+        values = list(row)
+        for number in trees:
+            values[number] = tree_to_text(values[number])
+        return tuple(values)
+
+    return same

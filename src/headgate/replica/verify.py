@@ -23,6 +23,7 @@ from headgate.consume import Schema, TableName
 from headgate.model import ConnectError, StateError
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
+from headgate.replica.values import comparable
 from headgate.sources.postgres_cdc.catalog import load_types
 from headgate.wire.pgoutput import parse_lsn
 from headgate.wire.pgtypes import SESSION, TypeCatalog
@@ -79,9 +80,10 @@ class Source:
         names = ", ".join(quoted(column.name) for column in schema.sent)
         sql = f"copy (select {names} from {dotted((schema.schema, schema.table))}) to stdout"
         decoders = [self._types.codec(column.type_oid).decode for column in schema.sent]
+        same = comparable(schema)
         with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
             for row in copy.rows():
-                yield tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True))
+                yield same(tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True)))
 
     def lsn(self) -> int:
         """Whatever can be seen now was committed before this point."""

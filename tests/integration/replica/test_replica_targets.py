@@ -84,9 +84,9 @@ async def pair(kind: str, directory: Path, tables: str, **options: Any) -> Async
             await origin.close()
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
+def run(test: Callable[[], Awaitable[None]], timeout_s: float = 40) -> None:
     async def within_time() -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(timeout_s):
             await test()
 
     asyncio.run(within_time())

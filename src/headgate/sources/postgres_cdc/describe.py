@@ -33,7 +33,7 @@ _COLUMN_FIELDS = (
     "name", "position", "type", "type_name", "type_schema", "type_oid", "typmod", "kind", "nullable", "default",
     "generated", "identity", "key", "replicated",
 )  # fmt: skip
-_KIND_FIELDS = ("element", "labels", "base_type", "fields")  # where the kind of the type has them
+_KIND_FIELDS = ("element", "labels", "base_type", "base_kind", "fields")  # where the kind of the type has them
 _IDENTITIES = {
     ReplicaIdentity.DEFAULT: "default",
     ReplicaIdentity.FULL: "full",

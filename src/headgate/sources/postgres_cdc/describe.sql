@@ -35,7 +35,8 @@ select c.oid::bigint as relation_id,
        case when e.typarray = t.oid then format_type(e.oid, null) end as element,
        (select array_agg(l.enumlabel::text order by l.enumsortorder) from pg_catalog.pg_enum l
         where l.enumtypid = case when e.typarray = t.oid then e.oid else t.oid end) as labels,
-       case when t.typtype = 'd' then format_type(t.typbasetype, t.typtypmod) end as base_type,
+       base.type as base_type,
+       base.kind as base_kind,
        (select jsonb_agg(jsonb_build_object('name', f.attname, 'type', format_type(f.atttypid, f.atttypmod))
                          order by f.attnum)
         from pg_catalog.pg_attribute f
@@ -47,6 +48,23 @@ join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.
 join pg_catalog.pg_type t on t.oid = a.atttypid
 join pg_catalog.pg_namespace tn on tn.oid = t.typnamespace
 left join pg_catalog.pg_type e on e.oid = t.typelem and t.typelem <> 0
+left join lateral (  -- a domain may be one over another domain: what is at the bottom?
+  with recursive chain (typbasetype, typtypmod, typtype, typelem, oid) as (
+    select t.typbasetype, t.typtypmod, t.typtype, t.typelem, t.oid where t.typtype = 'd'
+    union all
+    select under.typbasetype, case when chain.typtypmod >= 0 then chain.typtypmod else under.typtypmod end,
+           under.typtype, under.typelem, under.oid
+    from chain join pg_catalog.pg_type under on chain.typtype = 'd' and under.oid = chain.typbasetype
+  )
+  select format_type(chain.oid, chain.typtypmod) as type,
+         case when (select x.typarray from pg_catalog.pg_type x where x.oid = chain.typelem) = chain.oid then 'array'
+              when chain.typtype = 'e' then 'enum'
+              when chain.typtype = 'c' then 'composite'
+              when chain.typtype = 'r' then 'range'
+              when chain.typtype = 'm' then 'multirange'
+              else 'base' end as kind
+  from chain where chain.typtype <> 'd'
+) base on true
 left join pg_catalog.pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
 left join pg_catalog.pg_index pk on pk.indrelid = c.oid and pk.indisprimary
 left join pg_catalog.pg_index k on k.indrelid = c.oid
