@@ -14,6 +14,7 @@ from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 __all__ = [
     "AtprotoSourceSection",
     "BrokerSourceSection",
+    "DebeziumSection",
     "FilesSourceSection",
     "KafkaSourceSection",
     "LogSourceSection",
@@ -45,6 +46,22 @@ class RandomSourceSection(Section):
         return self
 
 
+class DebeziumSection(Section):
+    """Debezium's own options, with its defaults, `_` in place of `.`; see docs/debezium.md."""
+
+    topic_prefix: str | None = Field(None, description="`source.name` of events; the slot's name unless given.")
+    time_precision_mode: Literal["adaptive", "connect", "isostring"] = Field("adaptive", description="Dates and times.")
+    decimal_handling_mode: Literal["precise", "double", "string"] = Field("precise", description="Numeric and money.")
+    interval_handling_mode: Literal["numeric", "string"] = Field("numeric", description="Intervals.")
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = Field("bytes", description="Bytea.")
+    hstore_handling_mode: Literal["json", "map"] = Field("json", description="Hstore.")
+    tombstones_on_delete: bool = Field(True, description="An empty message behind each delete.")
+    skipped_operations: tuple[Literal["c", "u", "d", "t", "none"], ...] = Field(
+        ("t",), description="Operations that no event is made of."
+    )
+    schemas_enable: bool = Field(False, description="Each event with its schema, as `schema` and `payload`.")
+
+
 class PostgresCdcSourceSection(Section):
     """Every committed change of the tables of a publication, in commit order."""
 
@@ -57,6 +74,9 @@ class PostgresCdcSourceSection(Section):
         (), description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.'
     )
     format: Literal["msgpack", "json", "debezium"] = Field("msgpack", description="The envelope of an event.")
+    debezium: DebeziumSection = Field(
+        default_factory=DebeziumSection, description='Of the format `debezium`: `{ topic_prefix = "shop" }`.'
+    )
     subject: str = Field(
         "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
     )

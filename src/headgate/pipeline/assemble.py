@@ -195,6 +195,8 @@ def _cdc_options(section: PostgresCdcSourceSection, url: str, spool: Path) -> di
         "failover": str(section.failover).lower(),
         "images": str(section.images).lower(),
     }
+    if section.format == "debezium":
+        options["debezium"] = section.debezium.model_dump_json(exclude_none=True)
     return {key: str(value) for key, value in options.items()}
 
 

@@ -14,7 +14,16 @@ from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
 from headgate.wire.envelope import MessagePackEncoder
 from headgate.wire.pgtypes import BUILTIN_TYPES, TypeCatalog
-from tests.property.cdc_decode.spooled import SYSTEM, TIMELINE, fast_batches, fast_rows, framed, reference_rows
+from tests.property.cdc_decode.spooled import (
+    NOW_US,
+    SYSTEM,
+    TIMELINE,
+    fast_batches,
+    fast_rows,
+    framed,
+    make_debezium,
+    reference_rows,
+)
 
 from .recording import Recording
 
@@ -92,15 +101,9 @@ def check(recording: Recording, directory: Path, types: TypeCatalog, start: int 
     made: dict[str, list[dict[str, Any]]] = {}
     for form in FORMATS:
         decoder = RangeDecoder(
-            origin=SYSTEM,
-            timeline=TIMELINE,
-            relations=relations,
-            types=types,
-            format=form,
-            images=True,
-            database="db",
-            server="srv",
-        )
+            origin=SYSTEM, relations=relations, types=types, format=form, images=True, debezium=make_debezium,
+            clock_us=lambda: NOW_US, timeline=TIMELINE,
+        )  # fmt: skip
         made[form] = fast_rows(decoder.decode(spool_buffers(slices(directory, start))), images=True)
         assert made[form] == reference_rows(buffers, relations, types=types, form=form)
     return made["msgpack"]
@@ -168,8 +171,8 @@ def test_the_stream_itself_says_the_same(recording: Recording, tmp_path: Path) -
     types = recording.types()
     rows = check(recording, tmp_path, types)
     encoder = MessagePackEncoder(SYSTEM, types)
-    found = [replace(each, position=each.position._replace(timeline=TIMELINE)) for each in recording.events()]
-    streamed = [msgspec.msgpack.decode(encoder.encode(event)) for event in found]
+    events = (replace(event, position=event.position._replace(timeline=TIMELINE)) for event in recording.events())
+    streamed = [msgspec.msgpack.decode(encoder.encode(event)) for event in events]
     decoded = [msgspec.msgpack.decode(row["_payload"]) for row in rows]
     for event in streamed + decoded:
         if event["operation"] != "MESSAGE":

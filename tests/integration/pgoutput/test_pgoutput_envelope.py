@@ -11,6 +11,7 @@ import msgspec
 from headgate.model import Position
 from headgate.wire.envelope import (
     DebeziumEncoder,
+    DebeziumOptions,
     Event,
     JsonEncoder,
     MessagePackEncoder,
@@ -125,13 +126,17 @@ def test_message_ids_are_unique_and_stable(database: Database) -> None:
 
 
 def test_debezium_shape(database: Database) -> None:
-    encoder = DebeziumEncoder(SYSTEM, database.types(), database="postgres", server="shop")
-    decoded = [json.loads(encoder.encode(event)) for event in record(database)]
+    encoder = DebeziumEncoder(database.types(), DebeziumOptions(topic_prefix="shop"), database="postgres")
+    parts = [part for event in record(database) for part in encoder.split(event)]
+    decoded = [json.loads(encoder.encode(part.event, 0)) for part in parts]
     assert [event["op"] for event in decoded[:2]] == ["c", "c"]
-    toast, moved, gone = decoded[33], decoded[34], decoded[35]
+    toast, moved, tombstone, made, gone = decoded[33:38]
     assert (toast["op"], toast["after"]["big"], toast["before"]) == ("u", "__debezium_unavailable_value", None)
-    assert (moved["op"], moved["before"], moved["after"]["id"]) == ("u", {"id": 2}, 3)
-    assert (gone["op"], gone["before"], gone["after"]) == ("d", {"id": 20}, None)
+    columns = dict.fromkeys(["name", "price", "ratio", "mood", "tags", "doc", "raw", "at", "big"])
+    assert (moved["op"], moved["before"], moved["after"]) == ("d", {"id": 2, **columns}, None)
+    assert (parts[35].number, tombstone["op"]) == (1, "d")
+    assert (made["op"], made["before"], made["after"]["id"]) == ("c", None, 3)
+    assert (gone["op"], gone["before"], gone["after"]) == ("d", {"id": 20, **columns}, None)
     assert decoded[0]["after"]["doc"] == '{"b": 1}'
     assert {key: decoded[0]["source"][key] for key in ("connector", "name", "db", "schema", "table", "snapshot")} == {
         "connector": "postgresql", "name": "shop", "db": "postgres", "schema": database.name, "table": "item",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from headgate.sources.postgres_cdc.frames import COUNT_AT, count_bytes, events_i
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,
     DebeziumEncoder,
+    DebeziumOptions,
     Event,
     JsonEncoder,
     MessagePackEncoder,
@@ -24,6 +25,7 @@ from headgate.wire.envelope import (
     iso_time,
     subject_of,
 )
+from headgate.wire.envelope.debezium.encoder import TOMBSTONE
 from headgate.wire.envelope.layout import Rows
 from headgate.wire.pgoutput import (
     PG_EPOCH_UNIX_US,
@@ -42,6 +44,7 @@ from headgate.wire.pgtypes import TypeCatalog
 
 SYSTEM = "7412345678901234567"
 TIMELINE = 0x2A
+NOW_US = 1_765_540_834_338_547
 IMAGES = ("_key", "_before", "_after")
 
 
@@ -126,6 +129,7 @@ def reference_rows(
     types: TypeCatalog,
     form: str = "msgpack",
     subject: str = DEFAULT_SUBJECT,
+    debezium: Callable[[TypeCatalog], DebeziumEncoder] | None = None,
 ) -> list[dict[str, Any]]:
     """Every column of every row, made the slow and readable way."""
     assembler = Assembler()
@@ -134,26 +138,34 @@ def reference_rows(
         assert isinstance(relation, Relation)
         assembler.relations[relation.relation_id] = relation
     template = partial(subject_of, template=subject)
-    encoders: dict[str, MessagePackEncoder | JsonEncoder | DebeziumEncoder] = {
-        "msgpack": MessagePackEncoder(SYSTEM, types, template),
-        "json": JsonEncoder(SYSTEM, types, template),
-        "debezium": DebeziumEncoder(SYSTEM, types, database="db", server="srv"),
-    }
-    encoder = encoders[form]
     found = (
         replace(event, position=event.position._replace(timeline=TIMELINE))
         for buffer in buffers
         for done in transactions(buffer, assembler)
         for event in events(done)
     )
-    return [_row(event, encoder.encode(event), template(event), Rows(types)) for event in found]
+    rows = Rows(types)
+    if form == "debezium":
+        encoder = (debezium or make_debezium)(types)
+        parts = [part for event in found for part in encoder.split(event)]
+        payloads = [b"" if part.number == TOMBSTONE else encoder.encode(part.event, NOW_US) for part in parts]
+        return [
+            _row(part.event, payload, template(part.event), rows, part.number)
+            for part, payload in zip(parts, payloads, strict=True)
+        ]
+    native = (MessagePackEncoder if form == "msgpack" else JsonEncoder)(SYSTEM, types, template)
+    return [_row(event, native.encode(event), template(event), rows) for event in found]
 
 
-def _row(event: Event, payload: bytes, subject: str, rows: Rows) -> dict[str, Any]:
+def make_debezium(types: TypeCatalog) -> DebeziumEncoder:
+    return DebeziumEncoder(types, DebeziumOptions(topic_prefix="srv"), database="db")
+
+
+def _row(event: Event, payload: bytes, subject: str, rows: Rows, part: int = 0) -> dict[str, Any]:
     time = event.commit_time
     return {
         "_topic": subject,
-        "_position": str(event.position),
+        "_position": str(event.position) + (f".{part}" if part else ""),
         "_op": event.operation.lower(),
         "_schema": event.relation.schema if event.relation else None,
         "_table": event.relation.name if event.relation else None,
@@ -185,11 +197,12 @@ def fast_batches(
     form: Any = "msgpack",
     subject: str = DEFAULT_SUBJECT,
     images: bool = False,
+    debezium: Callable[[TypeCatalog], DebeziumEncoder] | None = None,
     **sizes: int,
 ) -> list[pa.RecordBatch]:
     decoder = RangeDecoder(
-        origin=SYSTEM, relations=relations, types=types, format=form, subject=subject, database="db",
-        server="srv", images=images, timeline=TIMELINE, **sizes,  # type: ignore[arg-type]
+        origin=SYSTEM, relations=relations, types=types, format=form, subject=subject,
+        debezium=debezium or make_debezium, images=images, timeline=TIMELINE, clock_us=lambda: NOW_US, **sizes,  # type: ignore[arg-type]
     )  # fmt: skip
     return list(decoder.decode(buffers))
 

@@ -16,7 +16,7 @@ from tests.property.cdc_decode.decode_strategies import CATALOG, ranges
 from tests.property.cdc_decode.spooled import IMAGES, fast_batches, fast_rows, reference_rows, spooled
 
 Range = tuple[list[Relation], list[list[Message]]]
-FORMATS = ["msgpack", "json"]
+FORMATS = ["msgpack", "json", "debezium"]
 
 
 def without_images(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

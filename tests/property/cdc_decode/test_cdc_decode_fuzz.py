@@ -30,7 +30,7 @@ def check(buffer: bytes, relations: list[bytes], form: str, batch_rows: int) -> 
     assert found == wanted
 
 
-formats = st.sampled_from(["msgpack", "json"])
+formats = st.sampled_from(["msgpack", "json", "debezium"])
 sizes = st.sampled_from([1, 2, 8192])
 
 

@@ -250,14 +250,22 @@ def test_events_beyond_the_kernels_limit_are_the_references(monkeypatch: pytest.
     asked: list[int] = []
     encode = reference.Reference.encode
 
-    def listen(self: reference.Reference, event: Any) -> bytes:
+    def listen(self: reference.Reference, event: Any, now_us: int) -> bytes:
         asked.append(1)
-        return encode(self, event)
+        return encode(self, event, now_us)
 
     monkeypatch.setattr(reference.Reference, "encode", listen)
     found = fast_rows(fast_batches([buffer], [ITEM], types=TYPES, images=True, batch_bytes=4000), images=True)
     assert found == reference_rows([buffer], [ITEM], types=TYPES)
     assert asked == [1]
+    asked.clear()
+    long = (b"1", b"x" * 5000, *[None] * 7)
+    key = OldRow(OldKind.KEY, (b"0", *[None] * 8))
+    moved = spooled([BEGIN, Update(1, key, long), Delete(1, OldRow(OldKind.ROW, long))])
+    arguments: dict[str, Any] = {"types": TYPES, "form": "debezium"}
+    found = fast_rows(fast_batches([moved], [ITEM], images=True, batch_bytes=4000, **arguments), images=True)
+    assert found == reference_rows([moved], [ITEM], **arguments)
+    assert len(asked) == 3  # the delete and the create of the first, the delete of the second
 
 
 def test_columns_of_one_name_as_in_the_reference() -> None:

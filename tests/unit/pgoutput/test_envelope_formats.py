@@ -12,6 +12,7 @@ from headgate.model import DataError, Position, ProtocolError
 from headgate.wire.envelope import (
     TABLE_SUBJECT,
     DebeziumEncoder,
+    DebeziumOptions,
     Event,
     JsonEncoder,
     MessagePackEncoder,
@@ -51,6 +52,7 @@ COLUMNS = (
 TABLE = Relation(16392, "public", "users", ReplicaIdentity.DEFAULT, COLUMNS)
 ROW = (b"12", "é\n".encode(), b'{"a": 1.0}', b"\\x00ff")
 VERSION = "527df91281c650a7"  # written into streams that are kept, so it must never come out differently
+NOW_US = 1_765_540_900_000_001
 TIME = 818_856_034_338_547  # 2025-12-12T12:00:34.338547Z
 
 
@@ -71,8 +73,8 @@ def parsed(event: Event) -> dict[str, Any]:
 
 
 def debezium(event: Event) -> dict[str, Any]:
-    encoder = DebeziumEncoder(SYSTEM, TypeCatalog(), database="shop", server="srv")
-    decoded: dict[str, Any] = json.loads(encoder.encode(event))
+    encoder = DebeziumEncoder(TypeCatalog(), DebeziumOptions(topic_prefix="srv"), database="shop")
+    decoded: dict[str, Any] = json.loads(encoder.encode(event, NOW_US))
     return decoded
 
 
@@ -157,7 +159,8 @@ def test_delete_says_which_row(old: OldRow, data: dict[str, Any]) -> None:
         assert decoded["data"] == data
         assert "old" not in decoded
         assert decoded["subject"] == "cdc.public.users.delete"
-    assert (debezium(event)["before"], debezium(event)["after"]) == (data, None)
+    whole = {"id": 12, "name": None, "doc": None, "raw": None}
+    assert (debezium(event)["before"], debezium(event)["after"]) == (whole, None)
 
 
 def test_truncate() -> None:
@@ -183,7 +186,7 @@ def test_read_without_transaction() -> None:
     assert (packed["operation"], packed["commit_time"], packed["xid"]) == ("READ", None, None)
     assert packed["subject"] == "cdc.public.users.read"
     shaped = debezium(event)
-    assert (shaped["op"], shaped["source"]["snapshot"], shaped["ts_ms"]) == ("r", "true", None)
+    assert (shaped["op"], shaped["source"]["snapshot"], shaped["source"]["ts_ms"]) == ("r", "true", None)
 
 
 def test_debezium_update() -> None:
@@ -194,12 +197,13 @@ def test_debezium_update() -> None:
         "id": 12,
         "name": None,
         "doc": "__debezium_unavailable_value",
-        "raw": "__debezium_unavailable_value",
+        "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
     }
-    assert shaped["ts_us"] == 1_765_540_834_338_547
+    assert (shaped["ts_ms"], shaped["ts_us"], shaped["ts_ns"]) == (NOW_US // 1000, NOW_US, NOW_US * 1000)
+    assert shaped["source"]["ts_us"] == 1_765_540_834_338_547
     assert shaped["source"]["lsn"] == 0x16B374D000
     assert shaped["source"]["sequence"] == f'["{0x16B374D848}","{0x16B374D000}"]'
-    assert shaped["source"]["msg_id"] == HEAD["msg_id"]
+    assert (shaped["source"]["name"], shaped["source"]["db"]) == ("srv", "shop")
 
 
 def test_a_new_shape_is_noticed() -> None:

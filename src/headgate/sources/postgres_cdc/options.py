@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, Self, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
+
+import msgspec
 
 from headgate.model import UsageError
 from headgate.sources.options import parse_options
+from headgate.wire.envelope import DebeziumOptions
 
 __all__ = ["CdcOptions", "Format"]
 
@@ -30,6 +33,7 @@ class CdcOptions:
     max_spool_bytes: int = 1 << 30
     create_publication_for: str = ""  # tables, separated by commas; `*` for all
     failover: bool = False
+    debezium: str = ""  # options of that format as JSON: see `debezium`
     images: bool = False  # also the columns _key, _before and _after
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
     table: str = ""  # only this table, in its own columns: see `typed`
@@ -45,7 +49,25 @@ class CdcOptions:
                 where='format("pgcdc")',
                 remedy=f"one of: {', '.join(get_args(Format))}",
             )
+        _ = parsed.debezium_options  # better known now than in a task
         return parsed
+
+    @property
+    def debezium_options(self) -> DebeziumOptions:
+        """What `debezium` says: JSON with Debezium's own names, `_` in place of `.`."""
+        known = [each.name for each in fields(DebeziumOptions)]
+        try:
+            chosen = msgspec.json.decode(self.debezium or "{}", type=dict[str, Any])
+            unknown = sorted(set(chosen) - set(known))
+            if unknown:
+                raise msgspec.ValidationError(f"unknown: {', '.join(unknown)}")
+            return msgspec.convert({"topic_prefix": self.slot, **chosen}, DebeziumOptions)
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"the option debezium: {error}",
+                where='format("pgcdc")',
+                remedy=f"a JSON object of: {', '.join(known)}",
+            ) from None
 
     @property
     def publications(self) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Range:
     ) -> Iterator[pa.RecordBatch]:
         """One row per change, in order; `picks` are columns of the changed rows that come besides."""
         # Only executors decode; Spark's search for sources imports this module in every process.
+        from headgate.sources.postgres_cdc.debezium import encoder_maker
         from headgate.sources.postgres_cdc.decode import RangeDecoder
 
         decoder = RangeDecoder(
@@ -54,6 +55,7 @@ class Range:
             subject=options.subject,
             images=options.images and not options.table,
             picks=picks,
+            debezium=encoder_maker(options),
         )
         yield from decoder.decode(spool_buffers(self.slices))
 

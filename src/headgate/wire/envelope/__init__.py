@@ -57,7 +57,7 @@ text without reformatting:
 
 from __future__ import annotations
 
-from headgate.wire.envelope.debezium import UNAVAILABLE, DebeziumEncoder
+from headgate.wire.envelope.debezium import UNAVAILABLE, DebeziumEncoder, DebeziumOptions
 from headgate.wire.envelope.event import Event, Operation, events, iso_time, message_id
 from headgate.wire.envelope.msgpack import MAX_DEPTH, packb, unpackb
 from headgate.wire.envelope.native import JsonEncoder, MessagePackEncoder
@@ -72,6 +72,7 @@ __all__ = [
     "TABLE_SUBJECT",
     "UNAVAILABLE",
     "DebeziumEncoder",
+    "DebeziumOptions",
     "Event",
     "JsonEncoder",
     "MessagePackEncoder",

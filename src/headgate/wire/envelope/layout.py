@@ -11,7 +11,7 @@ from headgate.wire.envelope.version import schema_version
 from headgate.wire.pgoutput import UNCHANGED, BinaryValue, Relation, RelationColumn, Row, format_lsn
 from headgate.wire.pgtypes import Codec, TypeCatalog, Value, json_base64, quote
 
-__all__ = ["Rows", "Subject", "head", "json_detail"]
+__all__ = ["Rows", "Subject", "column_text", "head", "json_detail"]
 
 Subject: TypeAlias = Callable[[Event], str]
 T = TypeVar("T")
@@ -91,12 +91,13 @@ class Rows:
 
 def _read(relation: Relation, column: RelationColumn, read: Callable[[str], T], value: bytes) -> T:
     try:
-        return read(_text(value))
+        return read(column_text(value))
     except HeadgateError as error:
         raise error.at(f"{relation.schema}.{relation.name}.{column.name}") from None
 
 
-def _text(value: bytes) -> str:
+def column_text(value: bytes) -> str:
+    """A value in text format, which is always UTF-8."""
     if isinstance(value, BinaryValue):
         raise DataError("a column is in binary format", remedy="Start replication without the option binary.")
     try:

@@ -16,18 +16,20 @@ The way of a range:
     tuples         the rows inside a message, checked
     events         an event's bytes, in terms of a format ...
     msgpack_form, json_form                  ... which is one of these; they know the rules of values
+    debezium_form                            Debezium's events, which are made of other parts
     text, numerals, floats, clock, memory    what those are made of
     gaps           puts in what was left to the reference
     columns, image_columns                   Arrow
 
 and the way of a table's rows in a snapshot: `copy_text` makes messages of COPY's text, `row_encoder` rows of those.
 
-What all need: `shapes` and `tables` turn relations into the tables that kernels read (`layout` describes them),
-`wording` has the constant bytes of events, `reference` is the slow way, `jit` and `symbols` compile.
+What all need: `shapes`, `tables` and `debezium_tables` turn relations into the tables that kernels read (`layout`
+describes them), `wording` has the constant bytes of events, `reference` is the slow way, `jit` and `symbols` compile.
 
 Left to the reference, some microseconds each: values of arrays, composites, hstore and timetz; NaN and infinite or
-subnormal floats; dates and times that are infinite, BC, beyond the year 9999 or not in UTC; whole events for TRUNCATE,
-logical messages and the Debezium format. So is everything malformed, for the sake of its error.
+subnormal floats; dates and times that are infinite, BC, beyond the year 9999 or not in UTC; decimals of more than 18
+digits, intervals, bit strings, points and money for Debezium; whole events for TRUNCATE and logical messages. So is
+everything malformed, for the sake of its error.
 
 Two things differ from reading the stream itself. The spool has no LSN of single rows, so an event's `lsn` is that of
 its commit (a logical message carries its own). And a commit time or xid of 0 in a Begin message means that there is

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode import debezium_form, layout
 from headgate.sources.postgres_cdc.decode.events import Form, add_gap, events_in
 from headgate.sources.postgres_cdc.decode.jit import inlined, part
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State, Tables
 from headgate.sources.postgres_cdc.decode.text import be32, be64, put_hex
-from headgate.sources.postgres_cdc.decode.tuples import find_rows
+from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, FoundRows, find_rows
 
-__all__ = ["AddChange", "add_change_in", "add_message", "add_truncate"]
+__all__ = ["AddChange", "add_change_in", "add_debezium_change", "add_message", "add_truncate", "change_of"]
 
 AddChange: TypeAlias = Callable[[Bytes, int, int, int, State, Tables, Batch], int]
 
@@ -24,6 +24,23 @@ TRUNCATE_BYTES = 6  # up to the relation ids
 MESSAGE_BYTES = 10  # up to the prefix
 DASH = ord("-")
 MOST_ORDINAL = 2**32 - 1
+
+
+INSERT_MESSAGE, UPDATE_MESSAGE, DELETE_MESSAGE = b"IUD"
+NO_CHANGE = -1
+
+# The events of a change in Debezium's format, by their numbers: the last two are there if they must be.
+FIRST_PART, TOMBSTONE, CREATED, PARTS = range(4)
+
+
+@inlined
+def change_of(kind: int) -> int:
+    """The operation of a message with a row."""
+    if kind == INSERT_MESSAGE:
+        return layout.INSERT
+    if kind == UPDATE_MESSAGE:
+        return layout.UPDATE
+    return layout.DELETE if kind == DELETE_MESSAGE else NO_CHANGE
 
 
 @part
@@ -66,6 +83,7 @@ def open_row(state: State, batch: Batch, start: int, shape: int, operation: int,
     batch.rows[row, layout.OF_XID] = state[layout.TX_XID]
     batch.rows[row, layout.TIME] = state[layout.TX_TIME]
     batch.rows[row, layout.OF_EVENTS] = state[layout.TX_EVENTS]
+    batch.rows[row, layout.PART] = 0
     at = put_hex(batch.position, row * layout.POSITION_BYTES, lsn, layout.LSN_DIGITS)
     batch.position[at] = DASH
     put_hex(batch.position, at + 1, state[layout.NEXT_ORDINAL], layout.ORDINAL_DIGITS)
@@ -103,9 +121,12 @@ def add_truncate(src: Bytes, start: int, stop: int, state: State, tables: Tables
         shape = find_shape(tables, state[layout.RELATION_ID])
         if shape == layout.NO_SHAPE:
             return layout.UNKNOWN_RELATION
-        reason = add_whole(start, stop, shape, layout.TRUNCATE, state[layout.TX_LSN], state, batch)
-        if reason != layout.DONE:
-            return reason
+        if state[layout.SKIPPED] >> layout.TRUNCATE & 1:
+            state[layout.NEXT_ORDINAL] += 1
+        else:
+            reason = add_whole(start, stop, shape, layout.TRUNCATE, state[layout.TX_LSN], state, batch)
+            if reason != layout.DONE:
+                return reason
         state[layout.TRUNCATED] = number + 1
     state[layout.TRUNCATED] = 0
     return layout.DONE
@@ -159,3 +180,68 @@ def add_change_in(form: Form) -> AddChange:
         return reason
 
     return add_change
+
+
+@inlined
+def has_part(number: int, operation: int, moves: bool, state: State) -> bool:
+    if number == FIRST_PART:
+        return True
+    if number == CREATED:
+        return moves
+    return (moves or operation == layout.DELETE) and state[layout.TOMBSTONES] != 0
+
+
+@part
+def add_part(
+    src: Bytes, start: int, stop: int, operation: int, number: int, found: FoundRows, shape: int, state: State,
+    tables: Tables, batch: Batch,
+) -> int:  # fmt: skip
+    """One event of a change."""
+    need = tables.shapes[shape, layout.FIXED] + state[layout.TAIL_END] + debezium_form.GROWTH * (stop - start)
+    is_whole = need > state[layout.MOST_BYTES] and number != TOMBSTONE
+    if is_whole:
+        need = min(len(batch.payload), stop - start)
+    reason = find_room(state, batch, need, 2 * tables.shapes[shape, layout.COUNT] + layout.GAPS_OF_WHOLE)
+    if reason != layout.DONE:
+        return reason
+    open_row(state, batch, start, shape, operation, state[layout.TX_LSN])
+    batch.rows[state[layout.ROWS], layout.PART] = number
+    if is_whole:
+        add_gap(state, batch.gaps, state[layout.SIZE], layout.WHOLE_EVENT, start, stop)
+    elif number != TOMBSTONE:
+        debezium_form.put_event(src, operation, found, shape, state, tables, batch)
+    batch.rows[state[layout.ROWS], layout.PAYLOAD_END] = state[layout.SIZE]
+    state[layout.ROWS] += 1
+    return layout.DONE
+
+
+@part
+def add_debezium_change(
+    src: Bytes, start: int, stop: int, operation: int, state: State, tables: Tables, batch: Batch
+) -> int:
+    """An Insert, Update or Delete message in Debezium's format: one event, or several. A batch may end between them."""
+    if stop - start < CHANGE_BYTES:
+        return layout.MALFORMED
+    state[layout.RELATION_ID] = be32(src, start + 1)
+    shape = find_shape(tables, state[layout.RELATION_ID])
+    if shape == layout.NO_SHAPE:
+        return layout.UNKNOWN_RELATION
+    found = find_rows(src, start, stop, operation, tables, shape)
+    reason, old, _, only_key, new, _ = found
+    if reason != layout.DONE:
+        return reason
+    if not state[layout.SKIPPED] >> operation & 1:
+        moves = operation == layout.UPDATE and old != NO_ROW
+        moves = moves and debezium_form.key_moves(src, old, only_key, new, shape, tables)
+        for number in range(state[layout.TRUNCATED], PARTS):
+            if has_part(number, operation, moves, state):
+                shown = operation
+                if moves:
+                    shown = layout.INSERT if number == CREATED else layout.DELETE
+                reason = add_part(src, start, stop, shown, number, found, shape, state, tables, batch)
+                if reason != layout.DONE:
+                    return reason
+            state[layout.TRUNCATED] = number + 1
+        state[layout.TRUNCATED] = 0
+    state[layout.NEXT_ORDINAL] += 1
+    return layout.DONE

@@ -38,6 +38,7 @@ PICKS_ABSENT = "_picks_absent"
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MOST_OFFSET = 2**31 - 1
+_PARTS = pa.array(["", ".1", ".2"])  # behind a position: sorts behind it, and before the next one
 
 
 def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Schema:
@@ -94,10 +95,13 @@ def number_columns(rows: Table) -> list[pa.Array]:
     return [pa.array(xid, mask=xid == 0), pa.array(time + PG_EPOCH_UNIX_US, mask=time == 0).view(_TIME)]
 
 
-def position_column(position: Bytes, count: int, timeline: str) -> pa.Array:
-    """Texts of one length, each behind the timeline's."""
-    ends = np.arange(1, count + 1, dtype=np.int64) * layout.POSITION_BYTES
+def position_column(position: Bytes, rows: Table, timeline: str) -> pa.Array:
+    """Texts of one length, each behind the timeline's; with a number behind it, if a change became several events."""
+    ends = np.arange(1, len(rows) + 1, dtype=np.int64) * layout.POSITION_BYTES
     column = bytes_column(pa.string(), position, ends)
+    parts = rows[:, layout.PART]
+    if parts.any():
+        column = pc.binary_join_element_wise(column, _PARTS.take(pa.array(parts)), "")
     return pc.binary_join_element_wise(pa.scalar(timeline), column, "") if timeline else column
 
 

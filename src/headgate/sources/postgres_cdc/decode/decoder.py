@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from mmap import mmap
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from headgate.sources.postgres_cdc.decode.columns import (
     position_column,
     record_schema,
 )
+from headgate.sources.postgres_cdc.decode.debezium_tables import DebeziumTables
 from headgate.sources.postgres_cdc.decode.gaps import LENGTH_BYTES, Filled, RowSource, fill_gaps, message_at, new_state
 from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
 from headgate.sources.postgres_cdc.decode.images import image_kernel
@@ -30,14 +32,17 @@ from headgate.sources.postgres_cdc.decode.tables import FormTables
 from headgate.sources.postgres_cdc.decode.walk import walk_kernel
 from headgate.sources.postgres_cdc.decode.wording import wording_of
 from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
-from headgate.wire.envelope import DEFAULT_SUBJECT
+from headgate.wire.envelope import DEFAULT_SUBJECT, DebeziumEncoder
 from headgate.wire.pgtypes import TypeCatalog
 
 __all__ = ["Buffer", "RangeDecoder", "compile_ahead"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap | Bytes
 
+MakeDebezium: TypeAlias = Callable[[TypeCatalog], DebeziumEncoder]
+
 _OF_BATCH = [layout.ROWS, layout.SIZE, layout.GAPS, layout.OWED]
+_LETTERS = "cudt"  # of operations, in the order of their numbers
 _GAPS_PER_ROW = 4  # on average, in a full batch; a row with more ends its batch earlier
 
 _BROKEN = {
@@ -57,7 +62,8 @@ class RangeDecoder:
 
     `origin` and `timeline` begin every message id. `relations` are the Relation messages that are in force where the
     range begins, oldest first; more may come in the range. `subject` is a template of
-    `headgate.wire.envelope.subject_of`. `database` and `server` are for Debezium. `picks` are columns of changed rows.
+    `headgate.wire.envelope.subject_of`. `debezium` makes the encoder of that format. `picks` are columns of changed
+    rows.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
@@ -69,13 +75,13 @@ class RangeDecoder:
         types: TypeCatalog,
         format: Format = "msgpack",  # noqa: A002 - the word of the configuration
         subject: str = DEFAULT_SUBJECT,
-        database: str = "",
-        server: str = "",
+        debezium: MakeDebezium = DebeziumEncoder,
         images: bool = False,
         picks: Sequence[str] = (),
         timeline: int = 0,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         if batch_rows < 1 or batch_bytes < 1:
             raise UsageError("a batch needs room for a row", remedy="Let batch_rows and batch_bytes be 1 at least.")
@@ -84,18 +90,21 @@ class RangeDecoder:
         self._types = types
 
         def prepare(relations: Sequence[bytes]) -> None:
-            self._reference = Reference(origin, self._types, format, subject, database, server, timeline)
-            whole = format == "debezium"
-            forms = {self._form: FormTables(wording_of(self._form, origin, timeline), self._types, whole_events=whole)}
-            if images and layout.JSON not in forms:
-                wording = wording_of(layout.JSON, origin, timeline)
-                forms[layout.JSON] = FormTables(wording, self._types, whole_events=False)
+            encoder = debezium(self._types) if format == "debezium" else None
+            self._debezium = encoder.options if encoder else None
+            self._reference = Reference(origin, self._types, format, subject, timeline, encoder)
+            forms: dict[int, FormTables | DebeziumTables] = {}
+            if encoder:
+                forms[layout.DEBEZIUM] = DebeziumTables(encoder)
+            for form in {self._form, *([layout.JSON] if images else [])} - set(forms):
+                forms[form] = FormTables(wording_of(form, origin, timeline), self._types)
             self._forms = forms
             self._shapes = Shapes(self._reference, forms, relations)
             self._names = NameColumns()
             self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
             self._picks = PickColumns(picks, self._form, self._shapes) if picks else None
 
+        self._clock_us = clock_us
         self._prepare = prepare
         prepare(relations)
         self._schema = record_schema(images=images, picks=picks)
@@ -112,7 +121,7 @@ class RangeDecoder:
             yield from self._decode(_readable(buffer))
 
     def _decode(self, src: Bytes) -> Iterator[pa.RecordBatch]:
-        state = new_state()
+        state = self._new_state()
         reason = layout.FULL
         while reason == layout.FULL:
             state[_OF_BATCH] = 0
@@ -122,6 +131,15 @@ class RangeDecoder:
             if reason == layout.SCHEMA:
                 yield from self._schema_batch(src, state)
                 reason = layout.FULL
+
+    def _new_state(self) -> State:
+        state = new_state()
+        if self._debezium:
+            state[layout.NOW_US] = self._clock_us()
+            skipped = {_LETTERS.index(letter) for letter in self._debezium.skipped_operations if letter in _LETTERS}
+            state[layout.SKIPPED] = sum(1 << operation for operation in skipped)
+            state[layout.TOMBSTONES] = int(self._debezium.tombstones_on_delete)
+        return state
 
     def _fill(self, src: Bytes, state: State) -> tuple[int, Batch]:
         """One batch, and whether it is FULL, the source is DONE, or a SCHEMA is next."""
@@ -167,19 +185,20 @@ class RangeDecoder:
         rows = batch.rows[:count]
         source = RowSource(src, rows, batch.position, self._shapes.shapes, self._reference)
         message_subjects: list[str] = []
+        now_us = int(state[layout.NOW_US])
 
         def whole(row: int) -> bytes:
             event = source.event(row)
             if event.relation is None:
                 message_subjects.append(self._reference.subject(event))
-            return self._reference.encode(event)
+            return self._reference.encode(event, now_us)
 
         payload = Filled(batch.payload[:size].data, rows[:, layout.PAYLOAD_END])
         payload = fill_gaps(payload, batch.gaps[: state[layout.GAPS]], source, self._forms[self._form], whole)
         subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, message_subjects)
         columns = [
             subject,
-            position_column(batch.position, count, self._timeline),
+            position_column(batch.position, rows, self._timeline),
             operation,
             schema,
             table,
@@ -201,8 +220,7 @@ def compile_ahead(format: Format, *, images: bool = False, picks: bool = False) 
 
 
 def _form_of(format: Format) -> int:  # noqa: A002
-    """Debezium's events are the reference's; its kernel only finds them."""
-    return layout.MSGPACK if format == "msgpack" else layout.JSON
+    return {"msgpack": layout.MSGPACK, "json": layout.JSON, "debezium": layout.DEBEZIUM}[format]
 
 
 def _readable(buffer: Buffer) -> Bytes:

@@ -15,7 +15,7 @@ from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State, Tab
 from headgate.sources.postgres_cdc.decode.text import be32, copy, put_hex
 from headgate.sources.postgres_cdc.decode.tuples import NO_ROW, NULL, TEXT_VALUE, UNCHANGED, FoundRows
 
-__all__ = ["EventParts", "Form", "add_gap", "events_in"]
+__all__ = ["EventParts", "Form", "add_gap", "events_in", "put_piece"]
 
 DASH = ord("-")
 

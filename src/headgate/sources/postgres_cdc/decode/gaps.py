@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -12,11 +13,10 @@ from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, State, Table
 from headgate.sources.postgres_cdc.decode.reference import Reference
 from headgate.sources.postgres_cdc.decode.shapes import Shape
-from headgate.sources.postgres_cdc.decode.tables import FormTables
-from headgate.wire.envelope import Event
+from headgate.wire.envelope import Event, Operation
 from headgate.wire.pgoutput import BinaryValue, Column
 
-__all__ = ["LENGTH_BYTES", "Filled", "RowSource", "fill_gaps", "message_at", "new_state"]
+__all__ = ["LENGTH_BYTES", "Filled", "RowSource", "ValueForm", "fill_gaps", "message_at", "new_state"]
 
 LENGTH_BYTES = 4  # before each message
 # No event takes more than this in a buffer of ours, since Arrow's offsets end at twice as much.
@@ -24,6 +24,13 @@ MOST_EVENT_BYTES = 2**30
 _BINARY = ord("b")
 
 WholeEvent: TypeAlias = Callable[[int], bytes]
+
+
+class ValueForm(Protocol):
+    """The tables of a format, as far as a gap needs them."""
+
+    def value(self, column: int, value: Column, /) -> bytes:
+        """A value that a kernel has left out; `column` is its number in the tables."""
 
 
 class Filled(NamedTuple):
@@ -44,16 +51,24 @@ class RowSource(NamedTuple):
 
     def event(self, row: int) -> Event:
         """A row's event, as the reference reads it."""
-        start, shape, _, xid, time, count, _ = self.rows[row].tolist()
+        start, shape, operation, xid, time, count, _, _ = self.rows[row].tolist()
         relation = None if shape == layout.NO_SHAPE else self.shapes[shape].relation
         begin = row * layout.POSITION_BYTES
         position = Position.parse(self.position[begin : begin + layout.POSITION_BYTES].tobytes().decode())
-        return self.reference.event(message_at(self.src, start), relation, position, time, xid, count)
+        event = self.reference.event(message_at(self.src, start), relation, position, time, xid, count)
+        return _half(event, operation) if event.operation is Operation.UPDATE else event
 
     def value(self, start: int, stop: int) -> Column:
         """A column's value, behind its kind and its length."""
         raw = self.src[start:stop].tobytes()
         return BinaryValue(raw) if self.src[start - LENGTH_BYTES - 1] == _BINARY else raw
+
+
+def _half(event: Event, operation: int) -> Event:
+    """An update that became a delete and a create: the one that is meant."""
+    if operation == layout.DELETE:
+        return replace(event, operation=Operation.DELETE, data=event.old or (), old=None)
+    return replace(event, operation=Operation.INSERT, old=None) if operation == layout.INSERT else event
 
 
 def new_state() -> State:
@@ -69,7 +84,7 @@ def message_at(src: Bytes, start: int) -> bytes:
     return src[start : start + size].tobytes()
 
 
-def fill_gaps(filled: Filled, gaps: Table, source: RowSource, form: FormTables, whole: WholeEvent) -> Filled:
+def fill_gaps(filled: Filled, gaps: Table, source: RowSource, form: ValueForm, whole: WholeEvent) -> Filled:
     """Put every missing value in its place. `whole` writes what is missing altogether, by the number of its row."""
     if not len(gaps):
         return filled

@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import bytes_column
-from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, WholeEvent, fill_gaps, new_state
+from headgate.sources.postgres_cdc.decode.gaps import Filled, RowSource, ValueForm, WholeEvent, fill_gaps, new_state
 from headgate.sources.postgres_cdc.decode.images import NO_IMAGE, image_kernel
 from headgate.sources.postgres_cdc.decode.shapes import Shapes
-from headgate.sources.postgres_cdc.decode.tables import FormTables
 
 __all__ = ["ImageColumns", "ImageWriter"]
 
@@ -22,7 +21,7 @@ _FIRST_GAPS = 1 << 12
 class ImageWriter:
     """Images in one format. Keeps its scratch memory from batch to batch."""
 
-    def __init__(self, kind: int, form: FormTables, shapes: Shapes) -> None:
+    def __init__(self, kind: int, form: ValueForm, shapes: Shapes) -> None:
         self._kind = kind
         self._form = form
         self._shapes = shapes
@@ -51,7 +50,7 @@ class ImageWriter:
 class ImageColumns:
     """The three columns as JSON text."""
 
-    def __init__(self, form: FormTables, shapes: Shapes) -> None:
+    def __init__(self, form: ValueForm, shapes: Shapes) -> None:
         self._writer = ImageWriter(layout.JSON, form, shapes)
 
     def columns(self, source: RowSource) -> list[pa.Array]:

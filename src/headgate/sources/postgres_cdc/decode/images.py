@@ -12,6 +12,7 @@ from typing import TypeAlias
 from numba import types
 
 from headgate.sources.postgres_cdc.decode import json_form, layout, msgpack_form
+from headgate.sources.postgres_cdc.decode.changes import change_of
 from headgate.sources.postgres_cdc.decode.events import Form, add_gap, events_in
 from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, TABLE, compile_kernel, part
 from headgate.sources.postgres_cdc.decode.layout import JSON, Bytes, Numbers, State, Table, Tables
@@ -36,7 +37,11 @@ def _put_image_in(form: Form) -> PutImage:
     ) -> int:  # fmt: skip
         """One image, of a message that the walk has found good. DONE, FULL if it has no room, or NO_IMAGE."""
         stop = start + le32(src, start - 4)
-        _, old, old_shown, old_key, new, new_shown = find_rows(src, start, stop, operation, tables, shape)
+        _, old, old_shown, old_key, new, new_shown = find_rows(src, start, stop, change_of(src[start]), tables, shape)
+        if operation == layout.DELETE:
+            new = NO_ROW  # also one that stands for half of an update
+        if operation == layout.INSERT:
+            old = NO_ROW
         of_old = which == layout.BEFORE or (which == layout.KEY and operation == layout.DELETE)
         row, shown = (old, old_shown) if of_old else (new, new_shown)
         if row == NO_ROW or (which == layout.KEY and tables.shapes[shape, layout.KEY_COUNT] == 0):

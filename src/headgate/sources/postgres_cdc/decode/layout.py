@@ -28,7 +28,7 @@ Table: TypeAlias = npt.NDArray[np.int64]  # of two dimensions
 State: TypeAlias = Numbers
 
 # What a payload is written as.
-MSGPACK, JSON = range(2)
+MSGPACK, JSON, DEBEZIUM = range(3)
 
 # The images of a row: key, old row, new row.
 KEY, BEFORE, AFTER = range(3)
@@ -42,6 +42,15 @@ ROW_OPERATIONS = 3
 RULES = ("text", "json", "int", "float", "bool", "bytea", "date", "timestamp", "timestamptz")
 TEXT, JSON_TEXT, INT, FLOAT, BOOL, BYTEA, DATE, TIMESTAMP, TIMESTAMPTZ, SLOW = range(10)
 
+# More of them, for Debezium: `ColumnForm.rule` of its encoder.
+DEBEZIUM_RULES = (
+    "days", "micros", "millis", "time_micros", "time_millis", "zoned", "decimal", "variable", "iso_date", "iso_time",
+    "iso_timestamp",
+)  # fmt: skip
+(
+    DAYS, MICROS, MILLIS, TIME_MICROS, TIME_MILLIS, ZONED, DECIMAL, VARIABLE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP,
+) = range(10, 21)  # fmt: skip
+
 # Tables.relations, sorted by id: the shape that is in force now.
 ID, SHAPE = range(2)
 
@@ -52,18 +61,33 @@ FIRST, COUNT, KEY_COUNT, WHOLE, FIXED, HEADS = range(6)
 SHAPE_FIELDS = HEADS + 2 * ROW_OPERATIONS
 
 # Tables.columns: where in Tables.text the name begins and ends, just as it stands before a value; the rule; whether
-# the column belongs to the replica identity.
-NAME, NAME_END, RULE, IS_KEY = range(4)
-COLUMN_FIELDS = 4
+# the column belongs to the replica identity. For Debezium alone: the rule's parameter, whether it belongs to the
+# primary key, and where the texts begin and end that stand for a value left out of line, and for one that an old row
+# lacks.
+(
+    NAME, NAME_END, RULE, IS_KEY, PARAM, IS_PRIMARY, UNAVAILABLE, UNAVAILABLE_END, FILL, FILL_END,
+) = range(10)  # fmt: skip
+COLUMN_FIELDS = 10
 
 # Tables.pieces: the constant bytes before each variable field of an event, and behind the last. Piece n begins in
 # Tables.text at pieces[n] and ends where piece n + 1 begins.
 COMMIT_LSN, COMMIT_TIME, XID, EVENT_COUNT, LSN, ORDINAL, MSG_ID, DATA, OLD, END = range(10)
 
+# The pieces of Debezium's events: before each of the transaction's values, and what follows its times.
+(
+    SOURCE_MILLIS, SEQUENCE_FIRST, SEQUENCE_SECOND, SOURCE_MICROS, SOURCE_NANOS, TX_ID, SOURCE_LSN, OP, NOW_MILLIS,
+    NOW_MICROS, NOW_NANOS, TAIL, AFTER_ROW,
+) = range(13)  # fmt: skip
+
+# Its shapes have two texts, in place of the first fields of operations: what an event begins with, and what stands in
+# the middle of its source.
+BEGIN_TEXT, BEGIN_TEXT_END, MIDDLE_TEXT, MIDDLE_TEXT_END = range(HEADS, HEADS + 4)
+
 # Batch.rows: where its message begins in the source; shape (NO_SHAPE for a logical message) and operation; the
 # transaction's xid, commit time in microseconds since 2000 and number of events (0 for none); where its payload ends.
-SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, OF_EVENTS, PAYLOAD_END = range(7)
-ROW_FIELDS = 7
+# And which message of its change it is: 0, unless a change becomes several.
+SOURCE, OF_SHAPE, OPERATION, OF_XID, TIME, OF_EVENTS, PAYLOAD_END, PART = range(8)
+ROW_FIELDS = 8
 NO_SHAPE = -1
 
 # Batch.gaps: the place in the payload; the row; the column (in Tables.columns), or WHOLE_EVENT; begin and end of the
@@ -86,7 +110,7 @@ GAPS_OF_WHOLE = 1
     TX_XID,
     TX_EVENTS,
     NEXT_ORDINAL,
-    TRUNCATED,  # how many relations of the current Truncate message already have their event
+    TRUNCATED,  # how many relations of the current Truncate message, or parts of a change, already have their event
     HEAD_END,  # Batch.transaction[:HEAD_END] are the transaction's fields before an event's ordinal ...
     ID_END,  # ... and Batch.transaction[HEAD_END:ID_END] those behind it
     MOST_BYTES,  # what may take more than this is left to the reference
@@ -94,8 +118,12 @@ GAPS_OF_WHOLE = 1
     NEED_GAPS,
     RELATION_ID,  # after UNKNOWN_RELATION
     COMPILED_FROM,  # see `jit`
+    TAIL_END,  # for Debezium: Batch.transaction[ID_END:TAIL_END] is what stands behind an event's operation
+    NOW_US,  # the clock
+    SKIPPED,  # a bit for each operation that is left out
+    TOMBSTONES,  # whether a delete is followed by one
     STATE_FIELDS,
-) = range(20)
+) = range(24)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (

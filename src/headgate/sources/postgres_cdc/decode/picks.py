@@ -16,6 +16,7 @@ import pyarrow as pa
 from numba import types
 
 from headgate.sources.postgres_cdc.decode import layout
+from headgate.sources.postgres_cdc.decode.changes import change_of
 from headgate.sources.postgres_cdc.decode.columns import bytes_column
 from headgate.sources.postgres_cdc.decode.gaps import RowSource
 from headgate.sources.postgres_cdc.decode.jit import BYTES, BYTES_READ, NUMBERS, TABLE, compile_kernel, part
@@ -48,7 +49,11 @@ def find_value(src: Bytes, row: int, column: int) -> tuple[int, int]:
 def pick_value(src: Bytes, start: int, shape: int, operation: int, column: int, tables: Tables) -> tuple[int, int]:
     """Whether there is a value, and where its length stands."""
     stop = start + le32(src, start - 4)
-    _, old, _, old_key, new, _ = find_rows(src, start, stop, operation, tables, shape)
+    _, old, _, old_key, new, _ = find_rows(src, start, stop, change_of(src[start]), tables, shape)
+    if operation == layout.DELETE:
+        new = NO_ROW  # also one that stands for half of an update
+    if operation == layout.INSERT:
+        old = NO_ROW
     if new != NO_ROW:
         at, kind = find_value(src, new, column)
         if kind == TEXT_VALUE:

@@ -63,21 +63,17 @@ class Reference:
         types: TypeCatalog,
         format: Format,  # noqa: A002
         subject: str,
-        database: str,
-        server: str,
         timeline: int = 0,
+        debezium: DebeziumEncoder | None = None,
     ) -> None:
         self._origin = origin
         self._timeline = timeline
         self._format = format
         self._template = subject
         self._subject = partial(subject_of, template=subject)
-        self._encoder: MessagePackEncoder | JsonEncoder | DebeziumEncoder
-        if format == "debezium":
-            self._encoder = DebeziumEncoder(origin, types, database=database, server=server)
-        else:
-            encoder = MessagePackEncoder if format == "msgpack" else JsonEncoder
-            self._encoder = encoder(origin, types, self._subject)
+        self._debezium = debezium
+        encoder = MessagePackEncoder if format == "msgpack" else JsonEncoder
+        self._encoder = encoder(origin, types, self._subject)
         self._decoder = Decoder(1)
         self._rows = Rows(types)
 
@@ -122,9 +118,9 @@ class Reference:
             PAYLOAD: encode_fields(fields, is_json=self._format == "json"),
         }
 
-    def encode(self, event: Event) -> bytes:
-        """The event's payload."""
-        return self._encoder.encode(event)
+    def encode(self, event: Event, now_us: int = 0) -> bytes:
+        """The event's payload. The clock is for Debezium alone."""
+        return self._debezium.encode(event, now_us) if self._debezium else self._encoder.encode(event)
 
     def image(self, event: Event, which: int) -> bytes | None:
         """The key, the old or the new row of an event as a JSON object, if it has one."""

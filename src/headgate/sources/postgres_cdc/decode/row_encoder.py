@@ -45,8 +45,8 @@ class RowEncoder:
         self._relation = relation
         self._is_json = format == "json"
         self._rows = Rows(types)
-        self._reference = Reference(_NO_SYSTEM, types, format, DEFAULT_SUBJECT, "", "")
-        form = FormTables(wording_of(_FORMS[format], _NO_SYSTEM), types, whole_events=False)
+        self._reference = Reference(_NO_SYSTEM, types, format, DEFAULT_SUBJECT)
+        form = FormTables(wording_of(_FORMS[format], _NO_SYSTEM), types)
         self._shapes = Shapes(self._reference, {_FORMS[format]: form}, [encode_message(relation)])
         self._shapes.use(relation.relation_id)
         self._writer = ImageWriter(_FORMS[format], form, self._shapes)

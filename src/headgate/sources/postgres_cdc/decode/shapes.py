@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.model import Position, ProtocolError
+from headgate.sources.postgres_cdc.decode.debezium_tables import DebeziumTables
 from headgate.sources.postgres_cdc.decode.layout import Tables
 from headgate.sources.postgres_cdc.decode.reference import Reference
 from headgate.sources.postgres_cdc.decode.tables import FormTables
@@ -33,7 +34,9 @@ class Shape(NamedTuple):
 class Shapes:
     """A relation gets its shape when the first change to it comes: most of a database is not in most ranges."""
 
-    def __init__(self, reference: Reference, forms: Mapping[int, FormTables], relations: Iterable[bytes]) -> None:
+    def __init__(
+        self, reference: Reference, forms: Mapping[int, FormTables | DebeziumTables], relations: Iterable[bytes]
+    ) -> None:
         self._reference = reference
         self._forms = forms
         self._described: dict[int, bytes] = {}

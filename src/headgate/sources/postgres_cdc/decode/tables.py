@@ -13,7 +13,7 @@ from headgate.sources.postgres_cdc.decode.wording import Fields, Wording
 from headgate.wire.pgoutput import Column, Relation
 from headgate.wire.pgtypes import TypeCatalog, quote
 
-__all__ = ["FormTables"]
+__all__ = ["FormTables", "TextTable", "table_of"]
 
 _RULES = {name: number for number, name in enumerate(layout.RULES)}
 # What a value may take besides its own bytes and its name: quotes and a comma, the eight bytes of a float.
@@ -24,42 +24,59 @@ _EVENT_BYTES = 64
 _TRANSACTION_BYTES = 128
 
 
-class FormTables:
+class TextTable:
+    """Texts one behind the other, and the tables of shapes and columns that point into them."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.text = bytearray()
+        self.pieces = np.array([*(self.put(piece)[0] for piece in pieces), len(self.text)], dtype=np.int64)
+        self.shapes: Table = np.empty((0, layout.SHAPE_FIELDS), dtype=np.int64)
+        self.columns: Table = np.empty((0, layout.COLUMN_FIELDS), dtype=np.int64)
+
+    def put(self, text: bytes) -> tuple[int, int]:
+        """One text more: where it begins and ends."""
+        start = len(self.text)
+        self.text += text
+        return start, len(self.text)
+
+    def tables(self, relations: Table) -> Tables:
+        """What a kernel gets."""
+        text = np.frombuffer(bytes(self.text), dtype=np.uint8)
+        return Tables(text, self.pieces, relations, self.shapes, self.columns)
+
+
+class FormTables(TextTable):
     """Grows by a shape at a time; its arrays are made anew then, which is rare."""
 
-    def __init__(self, wording: Wording, types: TypeCatalog, *, whole_events: bool) -> None:
+    def __init__(self, wording: Wording, types: TypeCatalog) -> None:
+        super().__init__(wording.pieces)
         self._wording = wording
         self._types = types
-        self._whole_events = whole_events
-        self._text = bytearray()
-        self._pieces = np.array([*(self._put(piece)[0] for piece in wording.pieces), len(self._text)], dtype=np.int64)
-        self._shapes: Table = np.empty((0, layout.SHAPE_FIELDS), dtype=np.int64)
-        self._columns: Table = np.empty((0, layout.COLUMN_FIELDS), dtype=np.int64)
         self._origins: list[tuple[Relation, int]] = []  # of each column: its relation and its place there
         self._writers: dict[int, ValueWriter] = {}
-        self.transaction_bytes = len(self._text) + _TRANSACTION_BYTES
+        self.transaction_bytes = len(self.text) + _TRANSACTION_BYTES
 
     def add(self, relation: Relation, heads: Sequence[Fields]) -> None:
         """A shape more. `heads` are the first fields of its events, for each operation with a row."""
-        places = [self._put(self._wording.head(fields)) for fields in heads]
+        places = [self.put(self._wording.head(fields)) for fields in heads]
+        unused = [0] * (layout.COLUMN_FIELDS - layout.PARAM)
         columns = [
-            [*self._put(self._wording.name(column.name)), self._rule(column.type_id), int(column.is_key)]
+            [*self.put(self._wording.name(column.name)), self._rule(column.type_id), int(column.is_key), *unused]
             for column in relation.columns
         ]
         names = sum(column[layout.NAME_END] - column[layout.NAME] for column in columns)
         head = max(stop - start for start, stop in places)
-        fixed = head + int(self._pieces[-1]) + _EVENT_BYTES + 2 * (names + _VALUE_BYTES * len(columns))
+        fixed = head + int(self.pieces[-1]) + _EVENT_BYTES + 2 * (names + _VALUE_BYTES * len(columns))
         keys = sum(column.is_key for column in relation.columns)
-        shape = [len(self._columns), len(columns), keys, int(self._is_whole(relation)), fixed]
+        shape = [len(self.columns), len(columns), keys, int(self._is_whole(relation)), fixed]
         shape += [edge for place in places for edge in place]
-        self._shapes = np.concatenate([self._shapes, _table([shape], layout.SHAPE_FIELDS)])
-        self._columns = np.concatenate([self._columns, _table(columns, layout.COLUMN_FIELDS)])
+        self.shapes = np.concatenate([self.shapes, table_of([shape], layout.SHAPE_FIELDS)])
+        self.columns = np.concatenate([self.columns, table_of(columns, layout.COLUMN_FIELDS)])
         self._origins += [(relation, number) for number in range(len(columns))]
 
     def arrays(self, relations: Table) -> Tables:
         """What a kernel gets."""
-        text = np.frombuffer(bytes(self._text), dtype=np.uint8)
-        return Tables(text, self._pieces, relations, self._shapes, self._columns)
+        return self.tables(relations)
 
     def value(self, column: int, value: Column) -> bytes:
         """A value that a kernel has left out; `column` is its number in the tables."""
@@ -68,11 +85,6 @@ class FormTables:
             relation, number = self._origins[column]
             writer = self._writers[column] = ValueWriter(self._types, relation, number, self._wording.form)
         return writer(value)
-
-    def _put(self, text: bytes) -> tuple[int, int]:
-        start = len(self._text)
-        self._text += text
-        return start, len(self._text)
 
     def _rule(self, type_id: int) -> int:
         codec = self._types.codec(type_id)
@@ -83,8 +95,9 @@ class FormTables:
     def _is_whole(self, relation: Relation) -> bool:
         """A map has no key twice, so the reference drops such a column. No server has one."""
         names = [column.name for column in relation.columns]
-        return self._whole_events or (self._wording.form == layout.MSGPACK and len(set(names)) < len(names))
+        return self._wording.form == layout.MSGPACK and len(set(names)) < len(names)
 
 
-def _table(rows: list[list[int]], fields: int) -> Table:
+def table_of(rows: list[list[int]], fields: int) -> Table:
+    """Rows of numbers as an array, also if there are none."""
     return np.array(rows, dtype=np.int64).reshape(len(rows), fields)

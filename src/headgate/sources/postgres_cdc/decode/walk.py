@@ -13,32 +13,30 @@ from typing import TypeAlias
 
 from numba import types
 
-from headgate.sources.postgres_cdc.decode import json_form, layout, msgpack_form
-from headgate.sources.postgres_cdc.decode.changes import add_change_in, add_message, add_truncate
+from headgate.sources.postgres_cdc.decode import debezium_form, json_form, layout, msgpack_form
+from headgate.sources.postgres_cdc.decode.changes import (
+    NO_CHANGE,
+    AddChange,
+    add_change_in,
+    add_debezium_change,
+    add_message,
+    add_truncate,
+    change_of,
+)
 from headgate.sources.postgres_cdc.decode.clock import EARLIEST_US, LATEST_US
-from headgate.sources.postgres_cdc.decode.events import Form, events_in
+from headgate.sources.postgres_cdc.decode.events import events_in
 from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, NUMBERS, compile_kernel, inlined, part
-from headgate.sources.postgres_cdc.decode.layout import JSON, Batch, Bytes, State, Tables
+from headgate.sources.postgres_cdc.decode.layout import DEBEZIUM, JSON, Batch, Bytes, State, Tables
 from headgate.sources.postgres_cdc.decode.text import be32, be64, is_utf8, le32
 
 __all__ = ["Walk", "walk_kernel"]
 
 Walk: TypeAlias = Callable[[Bytes, State, Tables, Batch], int]
+PutTransaction: TypeAlias = Callable[[Bytes, State, Tables], None]
 Step: TypeAlias = Callable[[Bytes, int, int, State, Tables, Batch], int]
 
-BEGIN, RELATION, TYPE, ORIGIN, INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE, SCHEMA = b"BRYOIUDTMH"
+BEGIN, RELATION, TYPE, ORIGIN, TRUNCATE, MESSAGE, SCHEMA = b"BRYOTMH"
 BEGIN_BYTES = 25  # four more than PostgreSQL sends: the number of events
-NO_CHANGE = -1
-
-
-@inlined
-def change_of(kind: int) -> int:
-    """The operation of a message with a row."""
-    if kind == INSERT:
-        return layout.INSERT
-    if kind == UPDATE:
-        return layout.UPDATE
-    return layout.DELETE if kind == DELETE else NO_CHANGE
 
 
 @part
@@ -54,9 +52,7 @@ def check_names(src: Bytes, at: int, stop: int, count: int) -> int:
     return layout.DONE if at == stop else layout.MALFORMED
 
 
-def _begin_in(form: Form) -> Step:
-    put_transaction = events_in(form).put_transaction
-
+def _begin_in(put_transaction: PutTransaction) -> Step:
     @inlined
     def begin(src: Bytes, start: int, stop: int, state: State, tables: Tables, batch: Batch) -> int:
         if stop - start != BEGIN_BYTES:
@@ -76,9 +72,9 @@ def _begin_in(form: Form) -> Step:
     return begin
 
 
-def _step_in(form: Form) -> Step:
+def _step_in(put_transaction: PutTransaction, add_change: AddChange) -> Step:
     """The part that takes one message, for a format."""
-    begin, add_change = _begin_in(form), add_change_in(form)
+    begin = _begin_in(put_transaction)
 
     @inlined
     def step(src: Bytes, start: int, stop: int, state: State, tables: Tables, batch: Batch) -> int:
@@ -107,8 +103,9 @@ def _step_in(form: Form) -> Step:
     return step
 
 
-step_msgpack = _step_in(msgpack_form)
-step_json = _step_in(json_form)
+step_msgpack = _step_in(events_in(msgpack_form).put_transaction, add_change_in(msgpack_form))
+step_json = _step_in(events_in(json_form).put_transaction, add_change_in(json_form))
+step_debezium = _step_in(debezium_form.put_transaction, add_debezium_change)
 
 
 def _kernel(form: int, sources: int) -> Walk:
@@ -122,7 +119,9 @@ def _kernel(form: int, sources: int) -> Walk:
             if start >= end or le32(src, start - 4) > end - start or le32(src, start - 4) == 0:
                 return layout.CUT_OFF
             stop = start + le32(src, start - 4)
-            if form == JSON:
+            if form == DEBEZIUM:
+                reason = step_debezium(src, start, stop, state, tables, batch)
+            elif form == JSON:
                 reason = step_json(src, start, stop, state, tables, batch)
             else:
                 reason = step_msgpack(src, start, stop, state, tables, batch)

@@ -1,0 +1,267 @@
+"""Events as Debezium would publish them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from headgate.model import HeadgateError
+from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema
+from headgate.wire.envelope.debezium.options import DebeziumOptions
+from headgate.wire.envelope.event import Event, Operation
+from headgate.wire.envelope.layout import column_text
+from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, UNCHANGED, Column, Relation, ReplicaIdentity, Row
+from headgate.wire.pgtypes import TypeCatalog, json_base64, quote
+
+__all__ = ["CREATED", "TOMBSTONE", "DebeziumEncoder", "Described", "Part", "TableForm"]
+
+# The parts of an event: its first message, the tombstone behind a delete, the create behind that.
+TOMBSTONE, CREATED = 1, 2
+
+Described = Callable[[Relation], Mapping[str, Any] | None]
+
+_OP = {
+    Operation.INSERT: "c",
+    Operation.UPDATE: "u",
+    Operation.DELETE: "d",
+    Operation.READ: "r",
+    Operation.TRUNCATE: "t",
+    Operation.MESSAGE: "m",
+}
+_SOURCE_FIELDS = (
+    ("version", "string", False), ("connector", "string", False), ("name", "string", False), ("ts_ms", "int64", False),
+    ("snapshot", "string", True), ("db", "string", False), ("sequence", "string", True), ("ts_us", "int64", True),
+    ("ts_ns", "int64", True), ("schema", "string", False), ("table", "string", False), ("txId", "int64", True),
+    ("lsn", "int64", True), ("xmin", "int64", True),
+)  # fmt: skip
+_SNAPSHOT: dict[str, Any] = {
+    "type": "string",
+    "optional": True,
+    "name": "io.debezium.data.Enum",
+    "version": 1,
+    "parameters": {"allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"},
+    "default": "false",
+    "field": "snapshot",
+}
+_TRANSACTION_FIELDS = (("id", "string"), ("total_order", "int64"), ("data_collection_order", "int64"))
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.]")
+
+
+class Part(NamedTuple):
+    """One message: an event, and which of the event's messages it is. A tombstone is empty."""
+
+    event: Event
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """How one shape of a table is written. `fills` stand for columns of an old row that the server did not send."""
+
+    names: tuple[str, ...]  # each with the colon behind it
+    columns: tuple[ColumnForm, ...]
+    fills: tuple[str, ...]
+    is_primary: tuple[bool, ...]
+    begin: str  # what stands before the old row
+    middle: str  # schema and table inside of `source`
+
+
+class DebeziumEncoder:
+    """`described` tells what the catalog knows of a shape: the primary key, what may be NULL, defaults."""
+
+    def __init__(
+        self,
+        types: TypeCatalog,
+        options: DebeziumOptions = DebeziumOptions(),  # noqa: B008 - frozen
+        *,
+        database: str = "",
+        described: Described = lambda relation: None,
+    ) -> None:
+        self.options = options
+        self._forms = ColumnForms(types, options)
+        self._described = described
+        self._tables: dict[int, tuple[Relation, TableForm]] = {}
+        prefix, database = quote(options.topic_prefix), quote(database)
+        self._skipped = {operation for operation, letter in _OP.items() if letter in options.skipped_operations}
+        # The pieces of `source`, before each of the transaction's values.
+        self.source = (
+            f',"source":{{"version":"headgate","connector":"postgresql","name":{prefix},"ts_ms":',
+            f',"snapshot":"false","db":{database},"sequence":"[\\"',
+        )
+        self.end = "}}" if options.schemas_enable else "}"
+
+    def split(self, event: Event) -> Iterator[Part]:
+        """The messages of an event, in order."""
+        if event.operation in self._skipped:
+            return
+        if event.operation is Operation.UPDATE and self._moves(event):
+            yield from self._deleted(replace(event, operation=Operation.DELETE, data=event.old or (), old=None))
+            yield Part(replace(event, operation=Operation.INSERT, old=None), CREATED)
+        elif event.operation is Operation.DELETE:
+            yield from self._deleted(event)
+        else:
+            yield Part(event)
+
+    def _deleted(self, event: Event) -> Iterator[Part]:
+        yield Part(event)
+        if self.options.tombstones_on_delete:
+            yield Part(event, TOMBSTONE)
+
+    def _moves(self, event: Event) -> bool:
+        """Whether an update changes the primary key."""
+        if event.old is None or event.relation is None:
+            return False
+        columns = zip(self.table(event.relation).is_primary, event.old, event.data, strict=True)
+        return any(
+            primary and old is not UNCHANGED and new is not UNCHANGED and old != new for primary, old, new in columns
+        )
+
+    def encode(self, event: Event, now_us: int) -> bytes:
+        """The bytes of an event that is one of `split`. `now_us` is the clock, in microseconds since 1970."""
+        if event.operation is Operation.MESSAGE:
+            return self._message(event, now_us).encode()
+        relation = event.relation
+        assert relation is not None
+        table = self.table(relation)
+        old = event.data if event.operation is Operation.DELETE else event.old
+        has_new = event.operation not in (Operation.DELETE, Operation.TRUNCATE)
+        before = "null" if old is None else _row_json(relation, table, old, table.fills)
+        after = "null"
+        if has_new:
+            unavailable = tuple(form.unavailable for form in table.columns)
+            after = _row_json(relation, table, _filled(event.data, event.old), unavailable)
+        source = self._source(event, table.middle)
+        rest = f'"op":"{_OP[event.operation]}",{_times(now_us)}{self.end}'
+        return f'{table.begin}{before},"after":{after}{source},"transaction":null,{rest}'.encode()
+
+    def table(self, relation: Relation) -> TableForm:
+        """How rows of a relation are written."""
+        known = self._tables.get(relation.relation_id)
+        if known is None or known[0] is not relation:
+            known = relation, self._table(relation)
+            self._tables[relation.relation_id] = known
+        return known[1]
+
+    def _table(self, relation: Relation) -> TableForm:
+        description = self._described(relation) or {}
+        details = {each["name"]: each for each in description.get("columns", ())}
+        primary = _primary_key(relation, description)
+        forms, fills, fields = [], [], []
+        for column in relation.columns:
+            detail = details.get(column.name, {})
+            form = self._forms.of(column.type_id, column.type_modifier, tuple(detail.get("labels") or ()))
+            optional = bool(detail.get("nullable", True)) and column.name not in primary
+            default = default_json(form, detail.get("default"))
+            forms.append(form)
+            fills.append(default or ("null" if optional else form.zero))
+            fields.append(field_schema(form, column.name, optional=optional, default=default))
+        begin = '{"before":'
+        if self.options.schemas_enable:
+            begin = f'{{"schema":{_dumped(self._schema(relation, fields))},"payload":{begin}'
+        return TableForm(
+            tuple(f"{quote(column.name)}:" for column in relation.columns),
+            tuple(forms),
+            tuple(fills),
+            tuple(column.name in primary for column in relation.columns),
+            begin,
+            f',"schema":{quote(relation.schema)},"table":{quote(relation.name)}',
+        )
+
+    def _schema(self, relation: Relation, fields: list[dict[str, Any]]) -> dict[str, Any]:
+        """Kafka Connect's schema of an event, which stands in every event if consumers want it."""
+        name = _NO_NAME.sub("_", f"{self.options.topic_prefix}.{relation.schema}.{relation.name}")
+        row = {"type": "struct", "fields": fields, "optional": True, "name": f"{name}.Value"}
+        source = [
+            _SNAPSHOT if field == "snapshot" else {"type": kind, "optional": optional, "field": field}
+            for field, kind, optional in _SOURCE_FIELDS
+        ]
+        order = [{"type": kind, "optional": False, "field": field} for field, kind in _TRANSACTION_FIELDS]
+        source_name, block = "io.debezium.connector.postgresql.Source", "event.block"
+        times = [{"type": "int64", "optional": True, "field": field} for field in ("ts_ms", "ts_us", "ts_ns")]
+        parts: list[dict[str, Any]] = [
+            {**row, "field": "before"},
+            {**row, "field": "after"},
+            _struct(source, optional=False, name=source_name, field="source"),
+            _struct(order, optional=True, name=block, field="transaction"),
+            {"type": "string", "optional": False, "field": "op"},
+            *times,
+        ]
+        return {"type": "struct", "fields": parts, "optional": False, "name": f"{name}.Envelope", "version": 2}
+
+    def _source(self, event: Event, middle: str) -> str:
+        micros = None if event.commit_time is None else event.commit_time + PG_EPOCH_UNIX_US
+        first, second = self.source
+        if event.operation is Operation.READ:
+            second = second.replace('"snapshot":"false"', '"snapshot":"true"', 1)
+        return (
+            f'{first}{_number(micros, 1000)}{second}{event.position.major}\\",\\"{event.lsn}\\"]",'
+            f'"ts_us":{_number(micros)},"ts_ns":{_number(micros, 0)}{middle},"txId":{_number(event.xid)},'
+            f'"lsn":{event.lsn},"xmin":null}}'
+        )
+
+    def _message(self, event: Event, now_us: int) -> str:
+        detail = event.detail or {}
+        prefix, content = detail.get("prefix", ""), detail.get("content", b"")
+        assert isinstance(prefix, str)
+        assert isinstance(content, bytes)
+        source = self._source(event, ',"schema":"","table":""')
+        text = f'{{"prefix":{quote(prefix)},"content":{json_base64(content)}}}'
+        payload = f'{{"op":"m","ts_ms":{now_us // 1000}{source},"transaction":null,"message":{text}}}'
+        return f'{{"schema":null,"payload":{payload}}}' if self.options.schemas_enable else payload
+
+
+def _struct(fields: list[dict[str, Any]], *, optional: bool, name: str, field: str) -> dict[str, Any]:
+    return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1, "field": field}
+
+
+def _dumped(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+def _primary_key(relation: Relation, description: Mapping[str, Any]) -> set[str]:
+    """The columns that tell a row from others: the primary key, else the replica identity if that is an index."""
+    names = set(description.get("primary_key") or ())
+    if names or relation.identity is ReplicaIdentity.FULL:
+        return names
+    return {column.name for column in relation.columns if column.is_key}
+
+
+def _filled(new: Row, old: Row | None) -> Row:
+    """The new row, with what was left out of line taken from the old one where that is known."""
+    if old is None or UNCHANGED not in new:
+        return new
+    return tuple(before if after is UNCHANGED else after for before, after in zip(old, new, strict=True))
+
+
+def _row_json(relation: Relation, table: TableForm, row: Row, absent: tuple[str, ...]) -> str:
+    items = []
+    for number, value in enumerate(row):
+        if value is UNCHANGED:
+            text = absent[number]
+        else:
+            text = "null" if value is None else column_json(relation, number, table.columns[number], value)
+        items.append(table.names[number] + text)
+    return "{" + ",".join(items) + "}"
+
+
+def column_json(relation: Relation, number: int, form: ColumnForm, value: Column) -> str:
+    """A value as it stands behind its name. An error names the column."""
+    assert isinstance(value, bytes)
+    try:
+        return form.json(column_text(value))
+    except HeadgateError as error:
+        raise error.at(f"{relation.schema}.{relation.name}.{relation.columns[number].name}") from None
+
+
+def _number(value: int | None, divisor: int = 1) -> str:
+    """A number divided, or a thousand times it where the divisor is 0; `null` for none."""
+    if value is None:
+        return "null"
+    return str(value // divisor if divisor else value * 1000)
+
+
+def _times(micros: int) -> str:
+    return f'"ts_ms":{micros // 1000},"ts_us":{micros},"ts_ns":{micros * 1000}'
