@@ -269,6 +269,22 @@ def _has_stream(options: NatsOptions) -> bool:
         return jetstream.stream_info(options.stream) is not None
 
 
+def test_debezium_events_have_tombstones_and_ids_in_order(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+    make_slot(admin, bridge)
+    insert(admin, bridge.slot, 1, 1)
+    admin.execute(f"update {bridge.slot} set id = 2".encode())
+    admin.execute(f"delete from {bridge.slot}".encode())
+    bridge.once("--debezium")
+    messages = bridge.messages(6)
+    decoded: list[Any] = [json.loads(message.data) if message.data else None for message in messages]
+    assert [event and event["op"] for event in decoded] == ["c", "d", None, "c", "d", None]
+    assert decoded[0]["source"]["name"] == bridge.slot
+    ids = [(message.headers or {})["Nats-Msg-Id"] for message in messages]
+    assert ids == sorted(set(ids))
+    bridge.once("--debezium")  # nothing comes twice
+    assert len(bridge.messages(6)) == 6
+
+
 def test_ddl_in_the_middle_of_traffic(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
     """Columns come, go and change their name and type, tables come and go: the stream follows, row by row."""
     make_slot(admin, bridge)
