@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 import pytest
 
 from headgate.destinations.base import SendResult
-from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner, JetStream, NatsDestination, NatsOptions
+from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner, JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
 from headgate.pipeline.dispatch import ensure_all
@@ -170,3 +171,77 @@ def test_a_replay_goes_on_in_the_middle_of_a_row(options: NatsOptions) -> None:
 def test_parts_out_of_order_are_refused(chunk: str) -> None:
     with pytest.raises(ProtocolError):
         ChunkJoiner().feed(b"x", chunk)
+
+
+# Each message names the one before it of its table ------------------------------------------------------------
+
+
+def events(options: NatsOptions, first: int, tables: str, size: int = 10) -> pa.RecordBatch:
+    """A row for each letter, on the table of that name, by different operations."""
+    batch = rows(options, first, len(tables), size=size)
+    topics = [f"{options.stream}.{table}.{('insert', 'update')[at % 2]}" for at, table in enumerate(tables)]
+    return batch.set_column(0, "_topic", pa.array(topics))
+
+
+def chained(options: NatsOptions, expected: int) -> list[tuple[int, int]]:
+    """What the header of each message says, and what it should: both counted from the messages alone."""
+    last: dict[str, int] = {}
+    found = []
+    for sequence, message in enumerate(read_stream(options.url, options.stream, expected), 1):
+        table = message.subject.rsplit(".", 1)[0]
+        found.append((int((message.headers or {})["Headgate-Previous"]), last.get(table, 0)))
+        last[table] = sequence
+    return found
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+@pytest.mark.parametrize("acks", ["each", "batch"])
+def test_each_message_names_the_one_before_it_of_its_table(
+    options: NatsOptions, acks: Literal["each", "batch"], zstd: bool
+) -> None:
+    options = replace(options, acks=acks)
+    destination = NatsDestination("d", options, exclusive=True, zstd=zstd)
+    send(destination, events(options, 0, "abacca"), events(options, 6, "ddab"))
+    send(destination, events(options, 8, "abbde", size=1_500_000))  # two of them again, the rest in parts
+    chains._kept.clear()  # as in another process
+    send(destination, events(options, 13, "eadb"))
+    found = chained(options, 6 + 4 + 3 * 2 + 4)
+    assert [said for said, _ in found] == [real for _, real in found]
+
+
+def test_a_stream_shared_with_others_says_nothing_of_predecessors(options: NatsOptions) -> None:
+    send(NatsDestination("d", options), rows(options, 0, 3))
+    assert all("Headgate-Previous" not in (m.headers or {}) for m in read_stream(options.url, options.stream, 3))
+
+
+def test_the_last_message_deleted_stands_for_one_that_nobody_remembers(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, events(options, 0, "aabba"))
+    with JetStream.open(options) as jetstream:
+        jetstream.purge_stream(options.stream, f"{options.stream}.b.>")
+        send(destination, events(options, 5, "b"))  # remembered: the fourth
+        jetstream.purge_stream(options.stream, f"{options.stream}.b.>")
+        chains._kept.clear()
+        send(destination, events(options, 6, "bac"))
+        previous = [
+            int(message.headers.get("Headgate-Previous"))
+            for sequence in (7, 8, 9)
+            if (message := jetstream.message(options.stream, sequence)) is not None
+        ]
+    assert previous == [6, 6, 6]
+
+
+def test_what_failed_is_no_predecessor(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, events(options, 0, "ab"))
+    with destination.open() as sender:
+        sender.send(events(options, 2, "a"))
+        assert not sender.finish().failures
+        with JetStream.open(options) as jetstream:
+            jetstream.publish(f"{options.stream}.a.insert", b"", (("Nats-Msg-Id", f"db-{Position(2, 1)}"),))
+        sender.send(events(options, 3, "ab"))
+        assert sender.finish().failures
+    send(destination, events(options, 3, "ab"))
+    with JetStream.open(options) as jetstream:
+        stored = [jetstream.message(options.stream, sequence) for sequence in (5, 6)]
+    assert [each and each.headers.get("Headgate-Previous") for each in stored] == ["4", "2"]

@@ -82,6 +82,7 @@ def copy_table(spark: SparkSession, job: Job, options: CopyOptions) -> None:
         info = jetstream.stream_info(options.cdc_stream)
         # Noted before the point is taken: whatever the stream holds by now, the point contains.
         cdc_sequence = info.last_sequence if info else 0
+        stream_created = info.created if info else ""
     failpoint("snapshot.begun")
     if job.method == "watermark":
         point, results = None, _copy_by_key(spark, job, options)
@@ -90,7 +91,7 @@ def copy_table(spark: SparkSession, job: Job, options: CopyOptions) -> None:
     failpoint("snapshot.sent")
     job.rows, job.chunks, job.bytes = (sum(each[name] for each in results) for name in ("rows", "chunks", "bytes"))
     end = _end_message(job, options, point, cdc_sequence, add_checksums([each["checksum"] for each in results]))
-    _publish_meta(job, options, end)
+    _publish_meta(job, options, end | {"stream_created": stream_created})
     failpoint("snapshot.ended")
 
 
@@ -261,6 +262,7 @@ def fail_message(job: Job, options: CopyOptions) -> None:
         "schema": job.schema,
         "snapshot_id": job.id,
         "operation": "snapshot_failed",
+        "cdc_stream": options.cdc_stream,
         "error": job.error,
         "timestamp": int(time.time()),
         "replaces": job.replaces,

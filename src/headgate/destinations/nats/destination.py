@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
+from headgate.destinations.nats.chains import Chains, keep_chains, last_sequences, take_chains
 from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
 from headgate.destinations.nats.errors import NO_RESPONDERS, stream_gone_error
@@ -24,7 +25,7 @@ from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher
 from headgate.destinations.nats.publisher import Publisher
 from headgate.destinations.nats.receipt import Receipt
-from headgate.destinations.nats.streams import stream_config
+from headgate.destinations.nats.streams import StreamInfo, stream_config
 from headgate.destinations.nats.subjects import PLAIN, Subjects
 from headgate.model import DeliveryError, OccupiedError, record
 from headgate.model.position import origin_of
@@ -207,6 +208,8 @@ class _ExclusiveSender(_SharedSender):
 
     _sequence: int | None = None  # the stream's last one, once everything so far is stored
     _last_id = ""
+    _info: StreamInfo
+    _chains: Chains
 
     def _publish(
         self, batch: pa.RecordBatch, headers: pa.Array | None, expected_last_sequence: int | None = None
@@ -218,8 +221,24 @@ class _ExclusiveSender(_SharedSender):
             self._skipped += batch.num_rows - (pc.sum(is_new).as_py() or 0)
             batch, headers = batch.filter(is_new), headers.filter(is_new) if headers is not None else None
         if batch.num_rows:
+            lines = self._chains.lines(batch.column(record.TOPIC), self._sequence + 1, self._look_up)
+            headers = lines if headers is None else pc.binary_join_element_wise(headers, lines, b"")
             super()._publish(batch, headers, self._sequence)
             self._sequence += batch.num_rows
+            self._chains.end = self._info.created, self._sequence, batch.column(record.MESSAGE_ID)[-1].as_py()
+
+    def _look_up(self, tables: Sequence[str]) -> dict[str, int]:
+        """Over a connection of its own: the publisher's may be busy. What is on its way is of other tables."""
+        if not self._info.last_sequence:
+            return dict.fromkeys(tables, 0)
+        with JetStream.open(self._publisher.options) as jetstream:
+            return last_sequences(jetstream, self._info, tables)
+
+    def finish(self) -> SendResult:
+        result = super().finish()
+        if self._sequence is not None and not result.failures:
+            keep_chains(self._publisher.options, self._chains)
+        return result
 
     def _look(self, first_id: str) -> int:
         """The stream's last sequence; remembers the last row of ours that it holds."""
@@ -235,6 +254,9 @@ class _ExclusiveSender(_SharedSender):
                     remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
                 )
             self._last_id = last.message_id
+        self._info = info
+        end = info.created, info.last_sequence, last.message_id if last is not None else ""
+        self._chains = take_chains(self._publisher.options, end)
         return info.last_sequence
 
 

@@ -153,6 +153,12 @@ class JetStream:
             raise api_error(answer, self._connection.where)
         return StreamInfo.parse(answer)
 
+    def last_deleted(self, name: str) -> int:
+        """The highest sequence that is gone from between the stream's first and last; 0 for none."""
+        answer = self._call(f"STREAM.INFO.{check_stream_name(name)}", {"deleted_details": True})
+        deleted: list[int] = (answer.get("state") or {}).get("deleted") or []
+        return max(deleted, default=0)
+
     def delete_stream(self, name: str) -> bool:
         """Delete a stream with all it holds; False if there was none."""
         answer = self._ask(f"STREAM.DELETE.{check_stream_name(name)}")

@@ -52,6 +52,8 @@ class StreamInfo:
     first_sequence: int
     last_sequence: int
     config: Mapping[str, Any] = field(repr=False)
+    created: str = ""  # as the server writes it: tells the stream from another one of its name
+    deleted_count: int = 0  # messages that are gone from between the first and the last
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> StreamInfo:
@@ -74,6 +76,8 @@ class StreamInfo:
                 first_sequence=state["first_seq"],
                 last_sequence=state["last_seq"],
                 config=config,
+                created=answer.get("created", ""),
+                deleted_count=state.get("num_deleted", 0),
             )
         except (KeyError, TypeError, AttributeError):
             raise ProtocolError("JetStream sent a malformed stream description") from None
