@@ -59,6 +59,12 @@ def current(spool: Path) -> set[str]:
     return {each.current["table"] for each in book.tables.values() if each.current} if book else set()
 
 
+def columns(spool: Path, table: str) -> list[str]:
+    book = read_book(spool)
+    now = [each.current for each in book.tables.values()] if book else []
+    return [column["name"] for each in now if each and each["table"] == table for column in each["columns"]]
+
+
 # Many tables -----------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +209,8 @@ def test_a_published_table_is_known_before_any_row(admin: Admin, reader: Start, 
     admin.execute("create table later (id int primary key)")
     admin.execute("alter publication p add table later")
     wait_until(lambda: current(spool) == {"t", "later"})
+    admin.execute("alter table later add b int; alter table later rename b to c; alter table later drop id")
+    wait_until(lambda: columns(spool, "later") == ["c"])
     admin.execute("drop table later")
     wait_until(lambda: current(spool) == {"t"})
     assert gaps(spool) == []
@@ -274,10 +282,19 @@ def test_an_altered_type_is_read_anew_within_moments(admin: Admin, reader: Start
     wait_until(lambda: rows(spool) == 1)
     admin.execute("alter type pair rename attribute x to z")
     wait_until(lambda: any("z" in str(read_types(spool).info(oid)) for oid in type_oids(admin)))
+    wait_until(lambda: ["z", "y"] in fields(spool))
     admin.execute("insert into shapes values (2, '(1,a)', '{\"(2,b)\"}')")
     wait_until(lambda: rows(spool) == 2)
     assert [each["v"] for each in values(spool)] == [{"x": 1, "y": "a"}, {"z": 1, "y": "a"}]
     assert [each["many"] for each in values(spool)] == [[{"x": 2, "y": "b"}], [{"z": 2, "y": "b"}]]
+
+
+def fields(spool: Path) -> list[list[str]]:
+    """Names of the attributes of the composite columns that are described."""
+    book = read_book(spool)
+    now = [each.current for each in book.tables.values()] if book else []
+    described = [column for each in now if each for column in each["columns"]]
+    return [[field["name"] for field in column["fields"]] for column in described if column.get("fields")]
 
 
 def type_oids(admin: Admin) -> list[int]:

@@ -74,11 +74,13 @@ class TypeBook:
     def knows(self, oid: int) -> bool:
         return oid in self._history
 
-    def add(self, lsn: int, types: Iterable[TypeInfo]) -> None:
-        """Types as they are from this point on. One that was not known is so from the beginning."""
+    def add(self, lsn: int, types: Iterable[TypeInfo]) -> bool:
+        """Types as they are from this point on; whether any changed. One that was not known was always so."""
         found = list(types)
         self._enter(0, [info for info in found if not self.knows(info.oid)])
-        self._enter(lsn, [info for info in found if self._in_force(info.oid, lsn) != info])
+        changed = [info for info in found if self._in_force(info.oid, lsn) != info]
+        self._enter(lsn, changed)
+        return bool(changed)
 
     def due(self, commit_lsn: int) -> list[TypeInfo]:
         """What becomes different with the transaction that commits there."""

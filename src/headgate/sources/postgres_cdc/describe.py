@@ -50,6 +50,7 @@ class Published(NamedTuple):
     table: str
     names: str | None
     membership: str
+    shape: str = ""
 
     @property
     def name(self) -> tuple[str, str]:

@@ -145,13 +145,15 @@ class Knowledge:
 
     def _look(self) -> None:
         seen = self._catalog.ask(self._seen)
-        if seen["publication_count"] == len(self._catalog.publications) and seen["mark"] != self._mark:
-            published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
-            self._tell_gap(self._schemas.compare(published, self._describe))
-            self._mark = seen["mark"]
+        altered = False
         if self._used:
             found = self._catalog.ask(lambda each: load_types(each, self._used))
-            self._types.add(parse_lsn(seen["lsn"]), found)
+            altered = self._types.add(parse_lsn(seen["lsn"]), found)
+        is_whole = seen["publication_count"] == len(self._catalog.publications)
+        if is_whole and (altered or seen["mark"] != self._mark):
+            published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
+            self._tell_gap(self._schemas.compare(published, self._describe, all_anew=altered))
+            self._mark = seen["mark"]
         self.sync()
 
     def _seen(self, connection: Connection) -> dict[str, Any]:

@@ -40,11 +40,15 @@ class Announced(msgspec.Struct, frozen=True):
 
 
 class TableEntry(msgspec.Struct):
-    """What is known of one table. `current` is None while it is not published; `membership` says by what it is."""
+    """What is known of one table. `current` is None while it is not published.
+
+    `membership` and `shape` are marks of the catalog: by what it is published, and how it looks.
+    """
 
     current: Description | None
     announced: list[Announced]
     membership: str = ""
+    shape: str = ""
 
     def in_force(self, before_lsn: int) -> Announced | None:
         """The shape of rows that come right before the LSN."""
@@ -150,8 +154,9 @@ class SchemaBook:
             known = entry.current
             if known is not None and known["version"] == description["version"]:
                 description = {**description, "lsn": known["lsn"]}
-            if known != description or entry.membership != now[relation_id].membership:
-                entry.current, entry.membership = description, now[relation_id].membership
+            marks = now[relation_id].membership, now[relation_id].shape
+            if known != description or marks != (entry.membership, entry.shape):
+                entry.current, (entry.membership, entry.shape) = description, marks
                 self._write(relation_id)
         for relation_id, entry in tables.items():
             if relation_id not in now and entry.current is not None:
@@ -202,7 +207,8 @@ class SchemaBook:
         entry = self._book.tables.get(published.relation_id)
         if entry is None or entry.current is None:
             return True
-        return entry.membership != published.membership or _name(entry.current) != published.name
+        marks = (entry.membership, entry.shape, _name(entry.current))
+        return marks != (published.membership, published.shape, published.name)
 
     def _was_away(self, entry: TableEntry, published: Published) -> bool:
         """An entry of an earlier version knows no membership."""
