@@ -217,3 +217,24 @@ def test_a_reader_that_is_given_up_leaves_no_connection(source: Source) -> None:
 def test_the_library_is_the_fast_one() -> None:
     """The pure-Python wrapper of libpq would be several times slower, and the tests would not tell."""
     assert pq.__impl__ in ("binary", "c")
+
+
+@pytest.mark.parametrize("method", ["export", "filter"])
+def test_grants_on_the_published_columns_suffice(source: Source, method: Method) -> None:
+    source.sql("create role column_reader login replication; create table t (id int primary key, a text, secret text)")
+    source.sql("insert into t select i, 'a', 's' from generate_series(1, 5000) i")
+    source.sql(f"grant usage on schema {source.name} to column_reader; grant select (id, a) on t to column_reader")
+    source.publish("narrow", "for table t (id, a)")
+    url = source.url.replace("user=headgate", "user=column_reader")
+    try:
+        with take_point(url, method, source.name, "t", 5) as point:
+            plan = plan_table(url, source.name, "t", source.publications)
+            options = source.options("t")
+            options = type(options)(url, options.table, options.publication)
+            ranges = plan.ranges(4, 1)
+            read = [list(read_range(options, SnapshotRange(plan, each, point.snapshot_name))) for each in ranges]
+            assert sum(len(batch) for part in read for batch in part) == 5000
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                source.sql("set lock_timeout = '50ms'; alter table t add b int")
+    finally:
+        source.sql("set lock_timeout = 0; drop owned by column_reader; drop role column_reader")

@@ -23,7 +23,7 @@ select a.attname::text as name,
        coalesce(er.typmod, -1) as element_typmod,
        exists (select 1
                from pg_catalog.pg_index i
-               where i.indrelid = a.attrelid and a.attnum = any (i.indkey)
+               where i.indrelid = a.attrelid and a.attnum = any ((i.indkey::int2[])[0:i.indnkeyatts - 1])
                  and case when c.relreplident = 'i' then i.indisreplident else i.indisprimary end) as is_key
 from pg_catalog.pg_attribute a
 join pg_catalog.pg_class c on c.oid = a.attrelid

@@ -6,9 +6,9 @@ select a.attname::text as name,
        c.relreplident = 'f'
        or exists (select 1
                   from pg_catalog.pg_index i
-                  where i.indrelid = a.attrelid and a.attnum = any (i.indkey)
+                  where i.indrelid = a.attrelid and a.attnum = any ((i.indkey::int2[])[0:i.indnkeyatts - 1])
                     and case c.relreplident when 'i' then i.indisreplident
-                                            when 'd' then i.indisprimary
+                                            when 'd' then i.indisprimary and i.indimmediate
                                             else false end) as is_key
 from pg_catalog.pg_attribute a
 join pg_catalog.pg_class c on c.oid = a.attrelid

@@ -36,7 +36,7 @@ _LETTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v
 _PRIMARY_KEY = """
 select a.attname::text as name, format_type(a.atttypid, a.atttypmod) as type
 from pg_catalog.pg_index i
-cross join unnest(i.indkey) with ordinality as k (number, place)
+cross join unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) with ordinality as k (number, place)
 join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.number
 where i.indrelid = %s and i.indisprimary order by k.place
 """

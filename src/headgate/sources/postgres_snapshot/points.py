@@ -69,11 +69,10 @@ def exported_point(url: str, schema: str, table: str, timeout_s: float = DEFAULT
 
     The slot is temporary and ends with this. To create one, PostgreSQL waits for every transaction that is writing.
     """
-    with connect_pinned(url, _NAME) as connection, connection.transaction():
-        _lock(connection, schema, table, timeout_s)
-        with open_raw(url, _NAME, replication="database") as holder:
-            lsn, name = _create_slot(holder, connection, timeout_s)
-            yield Point("export", lsn, name)
+    held = _locked(url, schema, table, timeout_s)
+    with held as connection, open_raw(url, _NAME, replication="database") as holder:
+        lsn, name = _create_slot(holder, connection, timeout_s)
+        yield Point("export", lsn, name)
 
 
 @contextmanager
@@ -89,9 +88,8 @@ def filtered_point(url: str, schema: str, table: str, timeout_s: float = DEFAULT
     """
     with connect_pinned(url, _NAME) as connection:
         await_ends(connection, timeout_s)
-        with connection.transaction():
+        with _locked(url, schema, table, timeout_s), connection.transaction():
             connection.execute("set transaction isolation level repeatable read, read only")
-            _lock(connection, schema, table, timeout_s)
             row = connection.execute(_POINT).fetchone()
             assert row is not None
             xmin, xmax, xip = row["snapshot"].split(":")
@@ -99,13 +97,25 @@ def filtered_point(url: str, schema: str, table: str, timeout_s: float = DEFAULT
             yield Point("filter", parse_lsn(row["lsn"]), row["name"], int(xmin), int(xmax), running)
 
 
+@contextmanager
+def _locked(url: str, schema: str, table: str, timeout_s: float) -> Iterator[Connection]:
+    """Holds the lock, in a connection of its own: to take it may take a snapshot, too, which must not be the point."""
+    with connect_pinned(url, _NAME) as connection, connection.transaction():
+        _lock(connection, schema, table, timeout_s)
+        yield connection
+
+
 def _lock(connection: Connection, schema: str, table: str, timeout_s: float) -> None:
-    """A partitioned table with all its partitions. Takes no snapshot yet."""
+    """A partitioned table with all its partitions."""
     where = f"{schema}.{table}"
     name = sql.Identifier(schema, table)
     try:
         connection.execute(sql.SQL("set local lock_timeout = {}").format(f"{max(int(timeout_s * 1000), 1)}ms"))
-        connection.execute(sql.SQL("lock table {} in access share mode").format(name))
+        try:
+            with connection.transaction():
+                connection.execute(sql.SQL("lock table {} in access share mode").format(name))
+        except psycopg.errors.InsufficientPrivilege:  # whoever may read some of its columns locks it by reading them
+            connection.execute(sql.SQL("select from {} limit 0").format(name))
     except psycopg.errors.LockNotAvailable:
         raise ConnectError(
             f"somebody changes the table for more than {timeout_s:g} s",
