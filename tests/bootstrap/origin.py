@@ -84,6 +84,9 @@ class Origin:
         await self.jetstream.add_stream(
             StreamConfig(name="KV_schemas", subjects=["$KV.schemas.>"], max_msgs_per_subject=10)
         )
+        await self.describe_all()
+
+    async def describe_all(self) -> None:
         for description in self.descriptions():
             await self._describe(description)
 
@@ -207,7 +210,12 @@ class Origin:
             tuple(RelationColumn(False, c["name"], c["type_oid"], c["typmod"]) for c in columns),
         )  # fmt: skip
         names = ", ".join(f'"{column["name"]}"' for column in columns)
-        query = f'select {names} from "{description["schema"]}"."{description["table"]}"'
+        filters = reader.execute(
+            "select rowfilter from pg_publication_tables where schemaname = %s and tablename = %s and pubname = 'p'",
+            [description["schema"], description["table"]],
+        ).fetchall()
+        where = f" where {filters[0][0]}" if filters and filters[0][0] else ""
+        query = f'select {names} from "{description["schema"]}"."{description["table"]}"{where}'
         result = reader.pgconn.exec_(query.encode())
         assert not result.error_message, result.error_message
         encode = Rows(read_types(reader))

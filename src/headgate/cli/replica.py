@@ -123,6 +123,10 @@ def verify_command(
     slot: Annotated[
         str | None, typer.Option("--slot", help="The bridge's slot.", show_default="all slots of the database")
     ] = None,
+    publication: Annotated[
+        str | None,
+        typer.Option("--publication", help="The bridge's, if several have the tables.", show_default="all of them"),
+    ] = None,
     catch_up: Annotated[
         bool, typer.Option("--catch-up", help="Apply what is in the stream first, if no replica runs.")
     ] = False,
@@ -138,12 +142,13 @@ def verify_command(
     Example: headgate replica verify --target sqlite:///shop.db --source postgres://reader@localhost/shop
     """
     url = _nats(nats)
-    with _opened(target) as opened, contextlib.closing(Source(source, slot)) as origin:
+    names = None if publication is None else [name.strip() for name in publication.split(",")]
+    with _opened(target) as opened, contextlib.closing(Source(source, slot, names)) as origin:
         tables = [str(name) for name in opened.load()[1]]
         if catch_up and tables:
             _run(_follow(Replica(opened, url, tables, cdc_stream=stream), once=True))
         reports = _run(_verify(origin, opened, url, stream, wait_s))
-        wrong = [str(report.table) for report in reports if report.differences]
+        wrong = [str(report.table) for report in reports if report.can_mend]
         if repair and wrong:
             note(f"copying again: {', '.join(wrong)}")
             _run(_follow(Replica(opened, url, tables, cdc_stream=stream, repair=wrong), once=True))
@@ -267,6 +272,8 @@ def _report(report: TableReport) -> dict[str, Any]:
         "table": str(report.table),
         "rows": report.row_count,
         "exact": report.is_exact,
+        "problem": report.problem or None,
+        "gone": report.is_gone,
         "differences": [{"key": list(each.key), "kind": each.kind} for each in report.differences],
         "busy": [list(key) for key in report.busy],
     }
@@ -274,6 +281,11 @@ def _report(report: TableReport) -> dict[str, Any]:
 
 def _show_reports(reports: list[TableReport]) -> None:
     for report in reports:
+        if report.is_gone or report.problem:
+            word = "[yellow]gone[/]" if report.is_gone else "[red]differs[/]"
+            why = "the source publishes it no more; it is kept here" if report.is_gone else report.problem
+            data_console.print(f"{word}  {report.table}  {why}")
+            continue
         if report.is_exact:
             data_console.print(f"[green]exact[/]  {report.table}  {report.row_count:,} rows")
             continue

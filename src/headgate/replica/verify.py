@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -20,7 +20,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from headgate.consume import Schema, TableName
-from headgate.model import ConnectError, StateError
+from headgate.model import AuthError, ConnectError, StateError
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
 from headgate.replica.values import comparable
@@ -51,16 +51,26 @@ class TableReport:
     row_count: int = 0
     differences: list[Difference] = field(default_factory=list)
     busy: list[Row] = field(default_factory=list)
+    problem: str = ""  # why the table cannot be compared
+    is_gone: bool = False  # it is kept although the source has it no more
 
     @property
     def is_exact(self) -> bool:
-        return not self.differences and not self.busy
+        return not self.differences and not self.busy and not self.problem
+
+    @property
+    def can_mend(self) -> bool:
+        """Whether a new copy may help."""
+        return bool(self.differences or self.problem)
 
 
 class Source:
-    """The origin of a replica. The role needs SELECT on the tables."""
+    """The origin of a replica. The role needs SELECT on the columns that are published.
 
-    def __init__(self, url: str, slot: str | None = None) -> None:
+    Where publications have different row filters for a table, `publications` says which are the bridge's.
+    """
+
+    def __init__(self, url: str, slot: str | None = None, publications: Sequence[str] | None = None) -> None:
         settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
         try:
             self._connection = psycopg.connect(url, autocommit=True, options=settings, client_encoding="UTF8")
@@ -68,8 +78,9 @@ class Source:
             raise ConnectError(
                 f"cannot reach the source: {str(error).splitlines()[0]}", where="--source", remedy="check its URL"
             ) from None
-        with psycopg.connect(url, autocommit=True, row_factory=dict_row) as connection:
-            self._types = TypeCatalog(load_types(connection))
+        self._url = url
+        self._types: dict[tuple[int, ...], TypeCatalog] = {}
+        self._publications = None if publications is None else list(publications)
         self._slot = slot
 
     def close(self) -> None:
@@ -78,12 +89,38 @@ class Source:
     def rows(self, schema: Schema) -> Iterator[Row]:
         """All of a table, as values of the wire."""
         names = ", ".join(quoted(column.name) for column in schema.sent)
-        sql = f"copy (select {names} from {dotted((schema.schema, schema.table))}) to stdout"
-        decoders = [self._types.codec(column.type_oid).decode for column in schema.sent]
+        sql = f"copy (select {names} from {dotted((schema.schema, schema.table))}{self._filter(schema)}) to stdout"
+        types = self._types_of(schema)
+        decoders = [types.codec(column.type_oid).decode for column in schema.sent]
         same = comparable(schema)
         with self._connection.cursor() as cursor, cursor.copy(sql.encode()) as copy:
             for row in copy.rows():
                 yield same(tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True)))
+
+    def _types_of(self, schema: Schema) -> TypeCatalog:
+        oids = tuple(sorted({column.type_oid for column in schema.sent}))
+        if oids not in self._types:
+            with psycopg.connect(self._url, autocommit=True, row_factory=dict_row) as connection:
+                self._types[oids] = TypeCatalog(load_types(connection, oids))
+        return self._types[oids]
+
+    def _filter(self, schema: Schema) -> str:
+        """The rows that are published. PostgreSQL made this text of its own catalog."""
+        query = (
+            "select distinct to_jsonb(t) ->> 'rowfilter' from pg_catalog.pg_publication_tables t"
+            " where t.schemaname = %s and t.tablename = %s and (%s::text[] is null or t.pubname = any (%s::text[]))"
+        )
+        values = [schema.schema, schema.table, self._publications, self._publications]
+        filters = [row[0] for row in self._connection.execute(query, values)]
+        if len(filters) > 1 and self._publications is None:
+            raise StateError(
+                "publications have different row filters for it",
+                where=str(schema.name),
+                remedy="name the bridge's with --publication",
+            )
+        if not filters or None in filters:
+            return ""
+        return f" where {' or '.join(f'({each})' for each in sorted(filters))}"
 
     def lsn(self) -> int:
         """Whatever can be seen now was committed before this point."""
@@ -116,7 +153,12 @@ async def verify(
     if not schemas:
         raise StateError("the target holds no replica", where="target", remedy="run: headgate replica run")
     check = _Check(source, target, applied, wait_s, max_keys)
-    return [await check.table(schema) for _, schema in sorted(schemas.items())]
+    gone, aside = target.gone(), target.aside()
+    reports = [TableReport(name, is_gone=True) for name in schemas if name in gone]
+    reports += [TableReport(name, problem=f"it is set aside: {reason}") for name, reason in aside.items()]
+    known = {report.table for report in reports}
+    reports += [await check.reported(schema) for name, schema in sorted(schemas.items()) if name not in known]
+    return sorted(reports, key=lambda report: report.table)
 
 
 @dataclass
@@ -126,6 +168,26 @@ class _Check:
     applied: Applied
     wait_s: float
     max_keys: int
+
+    async def reported(self, schema: Schema) -> TableReport:
+        """A table that one side has no more, or in another shape, is told like one that differs."""
+        if not self.target.exists(self.target.place(schema.name)):
+            return TableReport(schema.name, problem="the target has it no more")
+        try:
+            return await self.table(schema)
+        except psycopg.errors.InsufficientPrivilege as error:
+            names = ", ".join(quoted(column.name) for column in schema.sent)
+            raise AuthError(
+                f"the source may not be read: {error.diag.message_primary}",
+                where=str(schema.name),
+                remedy=f"GRANT SELECT ({names}) ON {dotted((schema.schema, schema.table))} TO that role;",
+            ) from None
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return TableReport(schema.name, problem="there is no such table any more")
+        except psycopg.errors.UndefinedColumn:
+            return TableReport(schema.name, problem="its columns are others")
+        except self.target.data_errors as error:
+            return TableReport(schema.name, problem=f"the copy cannot be read ({type(error).__name__})")
 
     async def table(self, schema: Schema) -> TableReport:
         report = TableReport(schema.name)
@@ -158,7 +220,7 @@ class _Check:
         theirs = await asyncio.to_thread(_keys, schema, self.target.rows(schema), ranges)
         pairs = {key: (ours.get(key, 0), theirs.get(key, 0)) for key in ours.keys() | theirs.keys()}
         different = [(key, pair) for key, pair in pairs.items() if pair[0] != pair[1]]
-        return dict(different[: self.max_keys])
+        return dict(sorted(different, key=str)[: self.max_keys])  # the same ones in each round
 
     async def _catch_up(self) -> None:
         """Until everything that the source had is in the replica."""

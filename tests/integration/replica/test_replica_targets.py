@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from headgate.consume import TableName
 from headgate.model import StateError
@@ -36,11 +37,12 @@ class Pair:
             await replica.run(once=True)
             return replica
 
-    async def reports(self) -> list[TableReport]:
+    async def reports(self, publications: Sequence[str] | None = None, user: str = "") -> list[TableReport]:
         async def applied() -> bool:
             return True
 
-        source = Source(self.origin.database.url, slot="none")  # ours moves when we pump, and by itself not
+        url = make_conninfo(self.origin.database.url, **({"user": user} if user else {}))
+        source = Source(url, slot="none", publications=publications)  # ours moves when we pump, and by itself not
         try:
             with opened(self.target_url) as target:
                 return await verify(source, target, applied, wait_s=5)
@@ -395,5 +397,60 @@ def test_a_table_that_went_away_is_dropped_if_so_asked(kind: str, tmp_path: Path
             await it.follow(["t", "u"], on_dropped="drop")
             it.origin.sql("create table t (id int primary key); insert into t values (7)")
             await it.check(["t", "u"])
+
+    run(test)
+
+
+def test_verify_knows_row_filters_lists_of_columns_and_grants(kind: str, tmp_path: Path) -> None:
+    tables = """
+        create table t (id int primary key, v text, secret text);
+        insert into t select i, 'v', 's' from generate_series(1, 20) i;
+        do $$ begin create role narrow login; exception when duplicate_object then null; end $$;
+        grant select (id, v) on t to narrow
+    """
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            it.origin.sql("drop publication p; create publication p for table t (id, v) where (id > 10)")
+            it.origin.sql("create publication other for table t")
+            await it.origin.describe_all()
+            await it.follow()
+            it.origin.sql("insert into t values (5, 'out', ''), (25, 'in', '') on conflict do nothing")
+            it.origin.sql(
+                "delete from t where id = 3; update t set id = 3 where id = 12; update t set id = 12 where id = 2"
+            )
+            await it.follow()
+            with pytest.raises(StateError, match="different row filters"):
+                await it.reports()
+            [report] = await it.reports(["p"], user="narrow")
+            assert (report.is_exact, report.row_count) == (True, 11)
+            it.origin.sql("drop owned by narrow; drop role narrow")
+
+    run(test)
+
+
+def test_verify_survives_whatever_became_of_a_table(kind: str, tmp_path: Path) -> None:
+    tables = ";".join(f"create table {name} (id int primary key, v text); insert into {name} values (1, 'x')"
+                      for name in ("gone", "lost", "narrower", '"odd.Name"'))  # fmt: skip
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            await it.check()
+            it.origin.sql("drop table gone; alter table narrower drop v")
+            await it.origin.forget("gone")
+            await it.origin.describe_all()
+            with opened(it.target_url) as target:
+                target.execute("drop table lost")
+                target.execute('delete from "odd.Name"')
+            problems = {report.table.table: report for report in await it.reports()}
+            assert not any(report.is_exact for report in problems.values())
+            assert problems["lost"].problem == "the target has it no more"
+            assert problems["gone"].problem == "there is no such table any more"
+            assert problems["narrower"].problem == "its columns are others"
+            await it.follow([str(each.table) for each in problems.values()],
+                            repair=[str(each.table) for each in problems.values() if each.can_mend])  # fmt: skip
+            mended = {report.table.table: report for report in await it.reports()}
+            assert all(report.is_exact for report in mended.values())
+            assert mended["gone"].is_gone
 
     run(test)
