@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from headgate.cli.reset import reset_stopped
 from headgate.cli.run import run_service
 from headgate.config import Config
 from headgate.config.base import Duration, Size
@@ -76,13 +77,19 @@ def bridge(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
     ] = None,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Standbys keep the slot, too. Needs PostgreSQL 17.")
+    ] = False,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="After a refused gap: begin anew, and tell consumers of it.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="Deliver what is there now, then stop.")] = False,
 ) -> None:
     """Stream every committed change of a publication to NATS JetStream, until Ctrl-C.
 
     Where --postgres and --nats are left out, PG_HOST, PG_PORT, PG_DB, POSTGRES_BRIDGE_USER, POSTGRES_BRIDGE_PASSWORD,
     NATS_HOST, NATS_PORT, NATS_BRIDGE_USER and NATS_BRIDGE_PASSWORD are used; without PG_HOST or NATS_HOST, the
-    embedded server is. Several bridges run side by side on different slots.
+    embedded server is. Several bridges run side by side, each on a slot and with a --stream of its own.
 
     Example: headgate bridge --slot shop --pub shop --postgres postgres://bridge@localhost/shop
     """
@@ -100,6 +107,7 @@ def bridge(
                 "tables": table or [],
                 "format": envelope,
                 "subject": subject,
+                "failover": failover,
             }
         },
         "destinations": {
@@ -116,7 +124,10 @@ def bridge(
         },
         "pipelines": {slot.replace("_", "-"): {"source": "changes", "destinations": ["stream"]}},
     }
-    run_service(Config.model_validate(settings), once=once)
+    config = Config.model_validate(settings)
+    if reset:
+        reset_stopped(config, *config.pipelines)
+    run_service(config, once=once)
 
 
 def postgres_url(environ: Mapping[str, str]) -> str:

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from headgate.cli.output import ConfigOption, note
-from headgate.config import load
+from headgate.config import Config, load
 from headgate.control.runfile import RunFile
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.resetting import reset_pipeline
 
-__all__ = ["reset"]
+__all__ = ["reset", "reset_stopped"]
 
 
 def reset(
@@ -31,14 +31,25 @@ def reset(
     loaded = load(config)
     if pipeline not in loaded.pipelines:
         raise UsageError(f"there is no pipeline {pipeline}", remedy=f"known: {', '.join(loaded.pipelines) or 'none'}")
-    if RunFile(loaded.project.data_dir).read() is not None:
-        raise OccupiedError("headgate is running on this data directory", remedy="stop it first, then reset")
+    refuse_running(loaded)
     directory = pipeline_dir(loaded, pipeline)
     if not yes and not typer.confirm(f"Forget what {pipeline} has delivered ({directory})?", err=True):
         raise typer.Exit(1)
+    reset_stopped(loaded, pipeline)
+
+
+def reset_stopped(config: Config, pipeline: str) -> None:
+    """Reset a pipeline of a service that does not run."""
+    refuse_running(config)
     # The slot, or the relay, has it all.
-    has_it_all = loaded.sources[loaded.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
-    reset_pipeline(directory, keeps_spool=not has_it_all)
+    has_it_all = config.sources[config.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
+    reset_pipeline(pipeline_dir(config, pipeline), keeps_spool=not has_it_all)
     note(f"reset {pipeline}")
-    if loaded.spark.checkpoint_dir:
-        note(f"its checkpoint is elsewhere; remove it too: {loaded.spark.checkpoint_dir.rstrip('/')}/{pipeline}")
+    if config.spark.checkpoint_dir:
+        note(f"its checkpoint is elsewhere; remove it too: {config.spark.checkpoint_dir.rstrip('/')}/{pipeline}")
+
+
+def refuse_running(config: Config) -> None:
+    """A reset under a running service would be undone by it."""
+    if RunFile(config.project.data_dir).read() is not None:
+        raise OccupiedError("headgate is running on this data directory", remedy="stop it first, then reset")

@@ -25,6 +25,7 @@ from headgate.model import ProtocolError, StateError
 from headgate.wire.pgoutput import format_lsn, parse_lsn
 
 __all__ = [
+    "BEGIN_ANEW",
     "Gap",
     "Memory",
     "Now",
@@ -36,6 +37,13 @@ __all__ = [
     "read_history",
     "remember",
 ]
+
+
+# What helps once changes are lost; of a slot that cannot be read any more, after it was dropped.
+BEGIN_ANEW = (
+    "run `headgate reset PIPELINE` and start again (a bridge: start it with --reset); consumers are told of the gap, "
+    "and take new snapshots"
+)
 
 
 class WalPosition(NamedTuple):
@@ -134,8 +142,7 @@ class Gap:
         return StateError(
             self.message,
             where=f"slot {slot}",
-            remedy="changes may be missing, so nothing is read; if the right server cannot be had back, run "
-            "`headgate reset PIPELINE` and start again: consumers are told of the gap, and take new snapshots",
+            remedy=f"nothing is read, since changes may be missing; if the right server is lost, {BEGIN_ANEW}",
         )
 
 

@@ -13,7 +13,7 @@ from psycopg import pq, sql
 from headgate.model import ConnectError, Kind, StateError
 from headgate.postgres.connect import connect_raw, connection_string
 from headgate.postgres.errors import server_error, sqlstate_of
-from headgate.sources.postgres_cdc.continuity import TimelineHistory, read_history
+from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW, TimelineHistory, read_history
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, StandbyStatus, encode_status, parse_lsn
 from headgate.wire.pgtypes import SESSION
 
@@ -151,8 +151,7 @@ class ReplicationConnection:
             raise StateError(
                 result.get_error_message().strip(),
                 where=self._where,
-                remedy=f"the slot cannot be read any more: {drop} then run `headgate reset PIPELINE` and start again; "
-                "consumers are told of the gap, and take new snapshots",
+                remedy=f"the slot cannot be read any more: {drop} then {BEGIN_ANEW}",
             )
         self._fail(result)
 
@@ -163,7 +162,6 @@ class ReplicationConnection:
                 result.get_error_message().strip().removeprefix("ERROR:").strip().splitlines()[0],
                 where=self._where,
                 remedy="create it again if it is missing; before version 18, PostgreSQL cannot read what was written "
-                f"while it was away: SELECT pg_drop_replication_slot('{self._slot}'); then run "
-                "`headgate reset PIPELINE` and start again; consumers are told of the gap, and take new snapshots",
+                f"while it was away: SELECT pg_drop_replication_slot('{self._slot}'); then {BEGIN_ANEW}",
             )
         self._fail(result)

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from headgate.model import AuthError, ConfigError, HeadgateError, StateError
 from headgate.postgres import Connection, connect, postgres_error
+from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW
 from headgate.sources.postgres_cdc.replication import PublicationAway
 from headgate.wire.pgoutput import parse_lsn
 
@@ -104,8 +105,7 @@ def _refuse_unusable(connection: Connection, name: str, row: dict[str, Any]) -> 
         raise StateError(
             f"the slot is lost ({reason}): changes after its position can no longer be read",
             where=where,
-            remedy=f"SELECT pg_drop_replication_slot('{name}'); then run `headgate reset PIPELINE` and start again: "
-            "consumers are told of the gap, and take new snapshots",
+            remedy=f"SELECT pg_drop_replication_slot('{name}'); then {BEGIN_ANEW}",
         )
 
 
