@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError, Status
 
-__all__ = ["Report", "Reporter", "StatusChange"]
+__all__ = ["Report", "Reporter", "StatusChange", "with_source_error"]
 
 _RATE_WINDOW_S = 10.0
 _DURATIONS_KEPT = 200
@@ -57,6 +57,13 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"history": [change._asdict() for change in self.history]}
+
+
+def with_source_error(report: Report, error: dict[str, str] | None) -> Report:
+    """A pipeline whose source cannot be read is not well, although no batch has failed: there is none."""
+    if error is None or report.status is not Status.RUNNING:
+        return report
+    return replace(report, status=Status.DEGRADED, error=report.error or error)
 
 
 class Reporter:

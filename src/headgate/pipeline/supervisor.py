@@ -18,7 +18,7 @@ from headgate.model import HeadgateError, Retry, Status
 from headgate.pipeline.batches import Ordeal
 from headgate.pipeline.failures import from_spark
 from headgate.pipeline.query import PipelineQuery
-from headgate.pipeline.report import Report, Reporter
+from headgate.pipeline.report import Report, Reporter, with_source_error
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 
@@ -59,9 +59,10 @@ class Supervisor:
     @property
     def report(self) -> Report:
         destinations = {each.name: details for each in self.spec.destinations if (details := each.details())}
+        source = self.spec.source.describe()
         return replace(
-            self.reporter.report,
-            source_details=self.spec.source.describe(),
+            with_source_error(self.reporter.report, source.get("error")),
+            source_details=source,
             destination_details=destinations,
             routing=self.routing.describe() if self.routing else {},
         )
