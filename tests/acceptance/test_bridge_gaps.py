@@ -130,9 +130,8 @@ def test_a_new_primary_that_lacks_what_was_delivered(
         admin.execute("select pg_create_physical_replication_slot('standby_slot')")
     standby = standby_of(primary, tmp_path / "standby", slot="standby_slot")
     run = command(two_hosts(primary, standby, "bridge"), nats_url, "FAILOVER", "--failover")
-    process = subprocess.Popen(
-        run, cwd=project.directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ}
-    )
+    with (tmp_path / "bridge.log").open("wb") as log:
+        process = subprocess.Popen(run, cwd=project.directory, stdout=log, stderr=log, env={**os.environ})
     try:
         wait_until(lambda: has_slot(primary))
         insert(primary, 1, 10)

@@ -16,6 +16,7 @@ import pytest
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import StateError
 from headgate.sources.postgres_cdc.catalog import read_types
+from headgate.sources.postgres_cdc.continuity import position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.datasource import CdcStreamReader
 from headgate.sources.postgres_cdc.decode import RangeDecoder
@@ -466,3 +467,18 @@ def test_databases_in_other_encodings(
         process.stop()
         drop_slot(connection, "s")
     admin.execute(f"drop database {database} with (force)".encode())
+
+
+def test_a_batch_that_the_readers_state_does_not_show_yet(
+    admin: Admin, spool: Path, url: str, source_of: Callable[[str], CdcStreamReader]
+) -> None:
+    """The state is written once a second; a query that is faster must not take its own progress for another server."""
+    source = source_of(url)
+    offset = source.initialOffset()
+    for number in range(1, 31):
+        admin.execute("insert into t values (%s, 'x')", [number])
+        before = offset
+        wait_until(lambda: before != source.latestOffset(before, source.getDefaultReadLimit()))  # noqa: B023
+        offset = source.latestOffset(before, source.getDefaultReadLimit())
+        source.latestOffset(offset, source.getDefaultReadLimit())
+        SpoolControl(spool).confirm(position_of(offset))

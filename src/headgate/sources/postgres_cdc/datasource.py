@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from headgate.model import ConnectError, StateError
 from headgate.sources.postgres_cdc.catalog import read_types
-from headgate.sources.postgres_cdc.continuity import TimelineHistory, position_of
+from headgate.sources.postgres_cdc.continuity import TimelineHistory, WalPosition, position_of
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
@@ -89,6 +89,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader: ReaderProcess | None = None
         self._index: SpoolIndex | None = None
         self._stop_at: int | None = None
+        self._written = WalPosition(0, 0)  # how far the server is known to have written
 
     # Planning, in one long-lived process on the driver's machine ---------------------------------------------
 
@@ -185,7 +186,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that has not come as far as the checkpoint is not the one that was read.
         """
         begin_lsn = state.history.here(position_of(start))
-        written_lsn = max(state.server_lsn, state.received_lsn)
+        written_lsn = self._written_lsn(state)
         if not state.history.knows(position_of(start).timeline):
             message = (
                 f"the checkpoint is on timeline {start['timeline']}, from which the server's timeline "
@@ -209,6 +210,14 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             remedy="start anew with `headgate reset PIPELINE`, or in your own Spark with a new checkpoint and a new "
             "snapshot; or bring the right server back",
         )
+
+    def _written_lsn(self, state: ReaderState) -> int:
+        """The spool shows a transaction before the reader's state does, and forgets it afterwards; so both count."""
+        lsn = max(state.server_lsn, state.received_lsn, self._fresh_index().end_lsn)
+        if state.timeline == self._written.timeline:
+            lsn = max(lsn, self._written.lsn)
+        self._written = WalPosition(state.timeline, lsn)
+        return lsn
 
     def _ensure(self) -> ReaderState:
         if self._reader is None:
