@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import conformance
-from conformance import atproto, java, librdkafka
+from conformance import atproto, debezium, java, librdkafka
 
 _WORK = Path(".headgate") / "conformance"
 
@@ -18,7 +18,9 @@ def main() -> int:
         description=conformance.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("judge", nargs="?", choices=["atproto", "java", "librdkafka"], help="all of them when left out")
+    parser.add_argument(
+        "judge", nargs="?", choices=["atproto", "debezium", "java", "librdkafka"], help="all of them when left out"
+    )
     parser.add_argument("--only", help="tests whose name contains this")
     parser.add_argument("--update", action="store_true", help="add what passes to the list")
     options = parser.parse_args()
@@ -26,6 +28,8 @@ def main() -> int:
     failed = 0
     if options.judge in (None, "atproto"):
         failed |= atproto.run(work)
+    if options.judge in (None, "debezium"):
+        failed |= debezium.run(work)
     if options.judge in (None, "java"):
         failed |= java.run(work)
     if options.judge in (None, "librdkafka"):

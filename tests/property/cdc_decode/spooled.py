@@ -130,6 +130,7 @@ def reference_rows(
     form: str = "msgpack",
     subject: str = DEFAULT_SUBJECT,
     debezium: Callable[[TypeCatalog], DebeziumEncoder] | None = None,
+    images: bool = True,
 ) -> list[dict[str, Any]]:
     """Every column of every row, made the slow and readable way."""
     assembler = Assembler()
@@ -144,7 +145,7 @@ def reference_rows(
         for done in transactions(buffer, assembler)
         for event in events(done)
     )
-    rows = Rows(types)
+    rows = Rows(types) if images else None
     if form == "debezium":
         encoder = (debezium or make_debezium)(types)
         parts = [part for event in found for part in encoder.split(event)]
@@ -161,7 +162,7 @@ def make_debezium(types: TypeCatalog) -> DebeziumEncoder:
     return DebeziumEncoder(types, DebeziumOptions(topic_prefix="srv"), database="db")
 
 
-def _row(event: Event, payload: bytes, subject: str, rows: Rows, part: int = 0) -> dict[str, Any]:
+def _row(event: Event, payload: bytes, subject: str, rows: Rows | None, part: int = 0) -> dict[str, Any]:
     time = event.commit_time
     return {
         "_topic": subject,
@@ -172,7 +173,7 @@ def _row(event: Event, payload: bytes, subject: str, rows: Rows, part: int = 0) 
         "_xid": event.xid,
         "_commit_time": None if time is None else time + PG_EPOCH_UNIX_US,
         "_payload": payload,
-        **dict(zip(IMAGES, _images(event, rows), strict=True)),
+        **(dict(zip(IMAGES, _images(event, rows), strict=True)) if rows else {}),
     }
 
 
@@ -186,7 +187,8 @@ def _images(event: Event, rows: Rows) -> tuple[str | None, str | None, str | Non
     key = rows.json(relation, key_row) if any(keys) else None
     if event.operation is Operation.DELETE:
         return key, data, None
-    return key, None if event.old is None else rows.json(relation, event.old), data
+    old = event.old if event.operation is Operation.UPDATE else None
+    return key, None if old is None else rows.json(relation, old), data
 
 
 def fast_batches(

@@ -55,7 +55,7 @@ def test_odd_values_are_refused_as_the_reference_does(form: str, range_: Range, 
     relations, buffers = [encode_message(relation) for relation in range_[0]], [spooled(each) for each in range_[1]]
     rows: list[dict[str, Any]] | None = None
     with contextlib.suppress(ProtocolError, DataError):
-        rows = without_images(reference_rows(buffers, relations, types=CATALOG, form=form))
+        rows = reference_rows(buffers, relations, types=CATALOG, form=form, images=False)
     if rows is None:
         with pytest.raises((ProtocolError, DataError)):
             fast_batches(buffers, relations, types=CATALOG, form=form, batch_rows=batch_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -119,6 +120,19 @@ def test_values_by_default(oid: int, typmod: int, text: str | None, value: Any) 
     assert written(oid, typmod, text) == value
 
 
+def test_a_number_of_any_length_is_exact() -> None:
+    """PostgreSQL's go to 131,072 digits before the point; Python's own parser stops at 4,300."""
+    digits = "7" * 20_000
+    found = written(1700, -1, f"-{digits}.50")
+    assert found["scale"] == 1
+    value = int.from_bytes(base64.b64decode(found["value"]), "big", signed=True)
+    assert value == -(_repeated(7, 20_000) * 10 + 5)
+
+
+def _repeated(digit: int, times: int) -> int:
+    return digit * (10**times - 1) // 9
+
+
 MODES = [
     ({"time_precision_mode": "isostring"}, 1082, "2024-02-29", "2024-02-29Z"),
     ({"time_precision_mode": "isostring"}, 1082, "12024-03-15", "+12024-03-15Z"),
@@ -129,6 +143,8 @@ MODES = [
     ({"time_precision_mode": "connect"}, 1114, "2024-02-29 12:34:56.789012", 1709210096789),
     ({"decimal_handling_mode": "string"}, 1700, "123.4500", "123.4500"),
     ({"decimal_handling_mode": "double"}, 1700, "123.4500", 123.45),
+    ({"decimal_handling_mode": "double"}, 1700, "-" + "9" * 400, "-Infinity"),
+    ({"decimal_handling_mode": "double"}, 1700, "Infinity", "Infinity"),
     ({"decimal_handling_mode": "double"}, 790, "$1,234.50", 1234.5),
     ({"interval_handling_mode": "string"}, 1186, "P1Y2M3DT4H5M6.789S", "P1Y2M3DT4H5M6.789S"),
     ({"interval_handling_mode": "string"}, 1186, "P-1DT2H", "P0Y0M-1DT2H0M0S"),

@@ -357,17 +357,12 @@ def put_event(
     if old == NO_ROW or operation == layout.INSERT:
         at = json_form.put_null(out, at)
     else:
-        at = put_row(
-            out, at, src, old, only_key, NO_ROW, False, layout.FILL, shape, tables, state, batch.gaps
-        )  # fmt: skip
+        at = put_row(out, at, src, old, only_key, NO_ROW, False, layout.FILL, shape, tables, state, batch.gaps)
     at = put_piece(out, at, tables, layout.AFTER_ROW)
     if operation == layout.DELETE:
         at = json_form.put_null(out, at)
     else:
-        other = old if operation == layout.UPDATE else NO_ROW
-        at = put_row(
-            out, at, src, new, False, other, only_key, layout.UNAVAILABLE, shape, tables, state, batch.gaps
-        )  # fmt: skip
+        at = put_row(out, at, src, new, False, old, only_key, layout.UNAVAILABLE, shape, tables, state, batch.gaps)
     at = copy(out, at, batch.transaction, layout.START_OF_TEXT, state[layout.HEAD_END])
     at = copy(
         out, at, tables.text, tables.shapes[shape, layout.MIDDLE_TEXT], tables.shapes[shape, layout.MIDDLE_TEXT_END]

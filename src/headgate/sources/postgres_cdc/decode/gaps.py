@@ -68,7 +68,7 @@ def _half(event: Event, operation: int) -> Event:
     """An update that became a delete and a create: the one that is meant."""
     if operation == layout.DELETE:
         return replace(event, operation=Operation.DELETE, data=event.old or (), old=None)
-    return replace(event, operation=Operation.INSERT, old=None) if operation == layout.INSERT else event
+    return replace(event, operation=Operation.INSERT) if operation == layout.INSERT else event
 
 
 def new_state() -> State:

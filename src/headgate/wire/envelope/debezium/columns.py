@@ -26,6 +26,7 @@ __all__ = ["ColumnForm", "ColumnForms", "default_json"]
 Json = Callable[[str], str]
 Schema = dict[str, Any]
 
+_ENUM = "io.debezium.data.Enum"
 _MOST_PRECISION = 6
 _MILLIS_PRECISION = 3  # up to this one, a time is in milliseconds
 _NUMERIC_HEADER = 4
@@ -112,7 +113,7 @@ class ColumnForms:
             return self._array(info, self._of(info.element, typmod, labels, within))
         if info.kind is TypeKind.ENUM and labels:
             allowed = {"allowed": ",".join(labels)}
-            return replace(_STRING, schema=_named("string", "io.debezium.data.Enum", parameters=allowed))
+            return replace(_STRING, schema=_named("string", _ENUM, parameters=allowed))
         return self._base(info.name, typmod) if info.kind is TypeKind.BASE else _STRING
 
     def _base(self, name: str, typmod: int) -> ColumnForm:
@@ -145,21 +146,21 @@ class ColumnForms:
         write = values.written_bytes(BYTEA, mode)
         is_plain = mode in ("bytes", "base64")
         schema: Schema = {"type": "bytes" if mode == "bytes" else "string"}
-        unavailable = write("\\x" + UNAVAILABLE.encode().hex())
+        unavailable = json_base64(UNAVAILABLE.encode()) if mode == "bytes" else _UNAVAILABLE_JSON
         return ColumnForm("bytea" if is_plain else "slow", write, schema, '""', unavailable)
 
     def _numeric(self, typmod: int) -> ColumnForm:
         mode = self._options.decimal_handling_mode
         if mode == "double":
-            return ColumnForm("float", FLOAT.json, {"type": "double"}, "0.0")
+            return ColumnForm("float", values.double, {"type": "double"}, "0.0")
+        scale = _scale(typmod)
         if mode == "string":
-            return replace(_STRING, zero='"0"')
-        if typmod < _NUMERIC_HEADER:
+            return replace(_STRING, zero=f'"{0:.{max(scale or 0, 0)}f}"')
+        if scale is None:
             return ColumnForm(
                 "variable", values.variable_decimal, _VARIABLE_DECIMAL, '{"scale":0,"value":"AA=="}', "null"
             )
-        precision, scale = (typmod - _NUMERIC_HEADER) >> 16, (typmod - _NUMERIC_HEADER) & 0x7FF
-        scale -= (scale & 0x400) << 1  # eleven bits with a sign
+        precision = (typmod - _NUMERIC_HEADER) >> 16
         return ColumnForm("decimal", values.decimal(scale), _decimal_schema(scale, precision), '"AA=="', param=scale)
 
     def _money(self) -> ColumnForm:
@@ -216,8 +217,16 @@ class ColumnForms:
         of_element = self._types.info(info.element)
         delimiter = of_element.delimiter if of_element else ","
         write = array_codec(Codec("element", TEXT.decode, element.json, TEXT.encode), delimiter).json
-        items = {**element.schema, "optional": True}
+        items = {**element.schema, "optional": element.schema.get("name") != _ENUM}
         return ColumnForm("slow", write, {"type": "array", "items": _ordered(items)}, "[]", _unavailable_array(element))
+
+
+def _scale(typmod: int) -> int | None:
+    """The digits behind the point of a numeric; None if they are not fixed."""
+    if typmod < _NUMERIC_HEADER:
+        return None
+    scale = (typmod - _NUMERIC_HEADER) & 0x7FF
+    return scale - ((scale & 0x400) << 1)  # eleven bits with a sign
 
 
 def _unavailable_array(element: ColumnForm) -> str:

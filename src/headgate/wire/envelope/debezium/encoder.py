@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,10 +9,13 @@ from typing import Any, NamedTuple
 from headgate.model import HeadgateError
 from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema
 from headgate.wire.envelope.debezium.options import DebeziumOptions
+from headgate.wire.envelope.debezium.schema import envelope_schema, message_schema
+from headgate.wire.envelope.debezium.values import written_bytes
 from headgate.wire.envelope.event import Event, Operation
 from headgate.wire.envelope.layout import column_text
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, UNCHANGED, Column, Relation, ReplicaIdentity, Row
-from headgate.wire.pgtypes import TypeCatalog, json_base64, quote
+from headgate.wire.pgtypes import TypeCatalog, quote
+from headgate.wire.pgtypes.scalars import BYTEA
 
 __all__ = ["CREATED", "TOMBSTONE", "DebeziumEncoder", "Described", "Part", "TableForm"]
 
@@ -31,23 +32,6 @@ _OP = {
     Operation.TRUNCATE: "t",
     Operation.MESSAGE: "m",
 }
-_SOURCE_FIELDS = (
-    ("version", "string", False), ("connector", "string", False), ("name", "string", False), ("ts_ms", "int64", False),
-    ("snapshot", "string", True), ("db", "string", False), ("sequence", "string", True), ("ts_us", "int64", True),
-    ("ts_ns", "int64", True), ("schema", "string", False), ("table", "string", False), ("txId", "int64", True),
-    ("lsn", "int64", True), ("xmin", "int64", True),
-)  # fmt: skip
-_SNAPSHOT: dict[str, Any] = {
-    "type": "string",
-    "optional": True,
-    "name": "io.debezium.data.Enum",
-    "version": 1,
-    "parameters": {"allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"},
-    "default": "false",
-    "field": "snapshot",
-}
-_TRANSACTION_FIELDS = (("id", "string"), ("total_order", "int64"), ("data_collection_order", "int64"))
-_NO_NAME = re.compile(r"[^A-Za-z0-9_.]")
 
 
 class Part(NamedTuple):
@@ -83,6 +67,7 @@ class DebeziumEncoder:
         self.options = options
         self._forms = ColumnForms(types, options)
         self._described = described
+        self._content = written_bytes(BYTEA, options.binary_handling_mode)
         self._tables: dict[int, tuple[Relation, TableForm]] = {}
         prefix, database = quote(options.topic_prefix), quote(database)
         self._skipped = {operation for operation, letter in _OP.items() if letter in options.skipped_operations}
@@ -99,7 +84,7 @@ class DebeziumEncoder:
             return
         if event.operation is Operation.UPDATE and self._moves(event):
             yield from self._deleted(replace(event, operation=Operation.DELETE, data=event.old or (), old=None))
-            yield Part(replace(event, operation=Operation.INSERT, old=None), CREATED)
+            yield Part(replace(event, operation=Operation.INSERT), CREATED)
         elif event.operation is Operation.DELETE:
             yield from self._deleted(event)
         else:
@@ -126,7 +111,9 @@ class DebeziumEncoder:
         relation = event.relation
         assert relation is not None
         table = self.table(relation)
-        old = event.data if event.operation is Operation.DELETE else event.old
+        old = event.old if event.operation is Operation.UPDATE else None
+        if event.operation is Operation.DELETE:
+            old = event.data
         has_new = event.operation not in (Operation.DELETE, Operation.TRUNCATE)
         before = "null" if old is None else _row_json(relation, table, old, table.fills)
         after = "null"
@@ -160,7 +147,8 @@ class DebeziumEncoder:
             fields.append(field_schema(form, column.name, optional=optional, default=default))
         begin = '{"before":'
         if self.options.schemas_enable:
-            begin = f'{{"schema":{_dumped(self._schema(relation, fields))},"payload":{begin}'
+            name = f"{self.options.topic_prefix}.{relation.schema}.{relation.name}"
+            begin = f'{{"schema":{envelope_schema(name, fields)},"payload":{begin}'
         return TableForm(
             tuple(f"{quote(column.name)}:" for column in relation.columns),
             tuple(forms),
@@ -169,27 +157,6 @@ class DebeziumEncoder:
             begin,
             f',"schema":{quote(relation.schema)},"table":{quote(relation.name)}',
         )
-
-    def _schema(self, relation: Relation, fields: list[dict[str, Any]]) -> dict[str, Any]:
-        """Kafka Connect's schema of an event, which stands in every event if consumers want it."""
-        name = _NO_NAME.sub("_", f"{self.options.topic_prefix}.{relation.schema}.{relation.name}")
-        row = {"type": "struct", "fields": fields, "optional": True, "name": f"{name}.Value"}
-        source = [
-            _SNAPSHOT if field == "snapshot" else {"type": kind, "optional": optional, "field": field}
-            for field, kind, optional in _SOURCE_FIELDS
-        ]
-        order = [{"type": kind, "optional": False, "field": field} for field, kind in _TRANSACTION_FIELDS]
-        source_name, block = "io.debezium.connector.postgresql.Source", "event.block"
-        times = [{"type": "int64", "optional": True, "field": field} for field in ("ts_ms", "ts_us", "ts_ns")]
-        parts: list[dict[str, Any]] = [
-            {**row, "field": "before"},
-            {**row, "field": "after"},
-            _struct(source, optional=False, name=source_name, field="source"),
-            _struct(order, optional=True, name=block, field="transaction"),
-            {"type": "string", "optional": False, "field": "op"},
-            *times,
-        ]
-        return {"type": "struct", "fields": parts, "optional": False, "name": f"{name}.Envelope", "version": 2}
 
     def _source(self, event: Event, middle: str) -> str:
         micros = None if event.commit_time is None else event.commit_time + PG_EPOCH_UNIX_US
@@ -208,17 +175,12 @@ class DebeziumEncoder:
         assert isinstance(prefix, str)
         assert isinstance(content, bytes)
         source = self._source(event, ',"schema":"","table":""')
-        text = f'{{"prefix":{quote(prefix)},"content":{json_base64(content)}}}'
+        hexadecimal = "\\x" + content.hex()
+        text = f'{{"prefix":{quote(prefix)},"content":{self._content(hexadecimal)}}}'
         payload = f'{{"op":"m","ts_ms":{now_us // 1000}{source},"transaction":null,"message":{text}}}'
-        return f'{{"schema":null,"payload":{payload}}}' if self.options.schemas_enable else payload
-
-
-def _struct(fields: list[dict[str, Any]], *, optional: bool, name: str, field: str) -> dict[str, Any]:
-    return {"type": "struct", "fields": fields, "optional": optional, "name": name, "version": 1, "field": field}
-
-
-def _dumped(schema: dict[str, Any]) -> str:
-    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        if not self.options.schemas_enable:
+            return payload
+        return f'{{"schema":{message_schema(self.options.binary_handling_mode)},"payload":{payload}}}'
 
 
 def _primary_key(relation: Relation, description: Mapping[str, Any]) -> set[str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 
 from headgate.wire.pgtypes import Codec, json_base64, quote
 from headgate.wire.pgtypes.codec import malformed
@@ -21,6 +23,7 @@ __all__ = [
     "bits",
     "days",
     "decimal",
+    "double",
     "duration",
     "duration_text",
     "hstore_text",
@@ -225,7 +228,7 @@ def _unscaled(value: int) -> str:
 def _numeric(text: str) -> tuple[int, int]:
     """A number without its point, and how many digits stood behind that."""
     sign, whole, fraction = _match(_PG_NUMERIC, text, "numeric").groups()
-    value = int(whole + (fraction or ""))
+    value = int(Decimal(whole + (fraction or "")))  # by way of Decimal: Python's own limit is 4300 digits
     return -value if sign else value, len(fraction or "")
 
 
@@ -252,6 +255,16 @@ def variable_decimal(text: str) -> str:
     while scale and value % 10 == 0:
         value, scale = value // 10, scale - 1
     return f'{{"scale":{scale},"value":"{_unscaled(value)}"}}'
+
+
+def double(text: str) -> str:
+    """A numeric as a double: its own digits, which every reader rounds alike. What is too large is infinite."""
+    if text in _NOT_A_NUMBER:
+        return f'"{text}"'
+    _match(_PG_NUMERIC, text, "numeric")
+    if math.isinf(float(text)):
+        return '"-Infinity"' if text.startswith("-") else '"Infinity"'
+    return text if "." in text else f"{text}.0"
 
 
 def money(mode: str) -> Json:
