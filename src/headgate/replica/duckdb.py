@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -131,14 +131,21 @@ class DuckdbTarget(Target):
         where = self._matches(schema, sent, place, start=len(columns))
         self._with_batch(f"update {place} set {sets} from batch where {where}", sent, rows)
 
-    def remove(self, schema: Schema, row: Row, count: int) -> None:
+    def remove(self, schema: Schema, rows: Sequence[tuple[Row, int]]) -> None:
+        """Floats are compared as text: -0 and 0 are two values."""
         place = dotted(self.place(schema.name))
-        where = " and ".join(
-            f"t.{quoted(column.name)} is not distinct from {self._cast(column, number)}"
+        pairs = [
+            (_exact(column, f"t.{quoted(column.name)}"), _exact(column, self._cast(column, number)))
             for number, column in enumerate(schema.sent)
+        ]
+        where = " and ".join(f"{ours} is not distinct from {theirs}" for ours, theirs in pairs)
+        found = (
+            f"select t.rowid as place, batch.n as n, row_number() over (partition by batch.number) as turn"
+            f" from batch join {place} t on {where}"
         )
-        found = f"select t.rowid from {place} t, batch where {where} limit {count}"
-        self._with_batch(f"delete from {place} where rowid in ({found})", schema.sent, [row])
+        sql = f"delete from {place} where rowid in (select place from ({found}) f where turn <= n)"
+        more = {"n": [count for _, count in rows], "number": list(range(len(rows)))}
+        self._with_batch(sql, schema.sent, [row for row, _ in rows], more)
 
     def clear_way(self, schema: Schema, old_key: Row, new_key: Row) -> None:
         place, columns = dotted(self.place(schema.name)), _named(schema, schema.row_key)
@@ -185,9 +192,13 @@ class DuckdbTarget(Target):
             value = f"ltrim({value}, '+')"  # a year of five digits has a sign on the wire
         return f"cast({value} as {self.type_of(column)})"
 
-    def _with_batch(self, sql: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def _with_batch(
+        self, sql: str, columns: Sequence[Column], rows: Sequence[Row], more: Mapping[str, list[int]] | None = None
+    ) -> None:
         arrays = [_array(column, values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)]
         batch = pa.table(arrays, names=[f"c{number}" for number in range(len(arrays))])
+        for name, numbers in (more or {}).items():
+            batch = batch.append_column(name, pa.array(numbers, pa.int64()))
         self._connection.register("batch", batch)
         try:
             self._connection.execute(sql)
@@ -195,6 +206,10 @@ class DuckdbTarget(Target):
             # In a transaction that has failed DuckDB refuses this, too, in other words.
             with contextlib.suppress(self._aborted):
                 self._connection.unregister("batch")
+
+
+def _exact(column: Column, value: str) -> str:
+    return f"cast({value} as varchar)" if form_of(column) is Form.FLOAT else value
 
 
 def _array(column: Column, values: Sequence[Any]) -> pa.Array:

@@ -143,15 +143,18 @@ class PostgresTarget(Target):
         table = dotted(self.place(schema.name))
         self._with_batch(f"update {table} t set {sets} from batch where {where}", sent, rows)
 
-    def remove(self, schema: Schema, row: Row, count: int) -> None:
-        """Compared as text: not every type has an equality."""
+    def remove(self, schema: Schema, rows: Sequence[tuple[Row, int]]) -> None:
+        """Compared as text, all columns in one: not every type has an equality, and this one can be hashed."""
         table = dotted(self.place(schema.name))
-        where = " and ".join(
-            f"t.{quoted(column.name)}::text is not distinct from {self._value(column, number)}::text"
-            for number, column in enumerate(schema.sent)
+        ours = ", ".join(f"t.{quoted(column.name)}::text" for column in schema.sent)
+        theirs = ", ".join(f"{self._value(column, number)}::text" for number, column in enumerate(schema.sent))
+        found = (
+            f"select t.ctid, batch.n, row_number() over (partition by wanted.line) as place"
+            f" from batch cross join lateral (select row({theirs})::text as line) wanted"
+            f" join {table} t on row({ours})::text = wanted.line"
         )
-        found = f"array(select t.ctid from {table} t, batch where {where} limit {count})"
-        self._with_batch(f"delete from {table} where ctid = any ({found})", schema.sent, [row])
+        sql = f"delete from {table} where ctid = any (array(select ctid from ({found}) f where place <= n))"
+        self._with_batch(sql, schema.sent, [row for row, _ in rows], [count for _, count in rows])
 
     def clear_way(self, schema: Schema, old_key: Row, new_key: Row) -> None:
         table, columns = dotted(self.place(schema.name)), _named(schema, schema.row_key)
@@ -167,15 +170,22 @@ class PostgresTarget(Target):
             for row in copy.rows():
                 yield tuple(None if v is None else d(v) for d, v in zip(decoders, row, strict=True))
 
-    def _with_batch(self, statement: str, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def _with_batch(
+        self, statement: str, columns: Sequence[Column], rows: Sequence[Row], numbers: Sequence[int] | None = None
+    ) -> None:
+        """`batch` has the values of each row as text, and `n` if there are numbers beside them."""
         encoders = [self._held(column).encode for column in columns]
         arrays = [
             [None if value is None else encode(value) for value in values]
             for encode, values in zip(encoders, zip(*rows, strict=True), strict=True)
         ]
-        marks = ", ".join("%s::text[]" for _ in columns)
-        names = ", ".join(f"c{number}" for number in range(len(columns)))
-        self.execute(f"with batch as (select * from unnest({marks}) u({names})) {statement}", arrays)
+        marks = ["%s::text[]" for _ in columns]
+        names = [f"c{number}" for number in range(len(columns))]
+        values: list[list[Any]] = [*arrays]
+        if numbers is not None:
+            marks, names, values = [*marks, "%s::int8[]"], [*names, "n"], [*values, list(numbers)]
+        batch = f"select * from unnest({', '.join(marks)}) u({', '.join(names)})"
+        self.execute(f"with batch as ({batch}) {statement}", values)
 
     def _matches(self, columns: Sequence[Column], start: int, table: str = "t") -> str:
         return " and ".join(

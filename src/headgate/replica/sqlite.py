@@ -21,6 +21,8 @@ __all__ = ["SqliteTarget"]
 
 _TYPES = {Form.INT: "INTEGER", Form.BOOL: "INTEGER", Form.FLOAT: "", Form.BYTES: "BLOB"}
 _BUSY_S = 30.0
+_BATCH, _COUNT = "_headgate_batch", "_headgate_count"
+_MOST_INDEXED = 60  # columns; an index has no room for more than some hundred
 
 
 class SqliteTarget(Target):
@@ -31,7 +33,7 @@ class SqliteTarget(Target):
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_BUSY_S)
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma synchronous = normal")
-        self._texts: dict[tuple[str, object], str] = {}
+        self._connection.create_function("headgate_sign", 1, _sign, deterministic=True)
 
     data_errors = (*Target.data_errors, sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError,
                    sqlite3.IntegrityError)  # fmt: skip
@@ -84,11 +86,24 @@ class SqliteTarget(Target):
         sql = f"update {dotted(self.place(schema.name))} set {sets} where {where}"
         self._many(sql, rows, _named(schema, [*columns, *schema.row_key]))
 
-    def remove(self, schema: Schema, row: Row, count: int) -> None:
-        place = dotted(self.place(schema.name))
-        where = _matches([column.name for column in schema.sent], "is")
-        sql = f"delete from {place} where rowid in (select rowid from {place} where {where} limit {count})"
-        self._many(sql, [row], schema.sent)
+    def remove(self, schema: Schema, rows: Sequence[tuple[Row, int]]) -> None:
+        """Looked up in a table of what goes, in one pass over the table; both have the same affinities."""
+        place, names = dotted(self.place(schema.name)), [quoted(column.name) for column in schema.sent]
+        self.execute(f"create temp table {_BATCH} as select {', '.join(names)}, 0 as {_COUNT} from {place} where 0")
+        marks = f"{_marks(schema)}, ?"
+        columns = [*schema.sent, Column(name=_COUNT, type="bigint")]
+        self._many(f"insert into temp.{_BATCH} values ({marks})", [(*row, count) for row, count in rows], columns)
+        self.execute(f"create index temp.{_BATCH}_values on {_BATCH} ({', '.join(names[:_MOST_INDEXED])})")
+        equal = " and ".join(f"b.{name} is t.{name}" for name in names)
+        floats = [quoted(column.name) for column in schema.sent if form_of(column) is Form.FLOAT]
+        # -0 and 0 are two values, though they are equal.
+        equal += "".join(f" and headgate_sign(b.{name}) is headgate_sign(t.{name})" for name in floats)
+        found = (
+            f"select t.rowid as place, b.{_COUNT} as n, row_number() over (partition by b.rowid) as turn"
+            f" from {place} t cross join temp.{_BATCH} b on {equal}"
+        )
+        self.execute(f"delete from {place} where rowid in (select place from ({found}) where turn <= n)")
+        self.execute(f"drop table temp.{_BATCH}")
 
     def clear_way(self, schema: Schema, old_key: Row, new_key: Row) -> None:
         place, key = dotted(self.place(schema.name)), schema.row_key
@@ -112,6 +127,10 @@ def _bound(row: Row, odd: dict[int, Callable[[Any], Any]]) -> Row:
     for number, bind in odd.items():
         values[number] = bind(values[number])
     return tuple(values)
+
+
+def _sign(value: Any) -> Any:
+    return math.copysign(1, value) if isinstance(value, float) else None
 
 
 def _float(value: Any) -> Any:

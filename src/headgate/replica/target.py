@@ -96,8 +96,8 @@ class Target(ABC):
         """Set some columns: rows have their values, then the key."""
 
     @abstractmethod
-    def remove(self, schema: Schema, row: Row, count: int) -> None:
-        """As many rows that are equal to this one."""
+    def remove(self, schema: Schema, rows: Sequence[tuple[Row, int]]) -> None:
+        """Of each row as many equal ones as the number says. Rows are different from each other."""
 
     @abstractmethod
     def clear_way(self, schema: Schema, old_key: Row, new_key: Row) -> None:
@@ -237,8 +237,8 @@ class Target(ABC):
             if puts := fold.puts:
                 self.put(schema, puts)
             return
-        for row, count in fold.removed:
-            self.remove(schema, row, count)
+        if removed := fold.removed:
+            self.remove(schema, removed)
         if added := fold.added:
             self.insert(self.place(schema.name), schema, added)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from headgate.consume import TableName
+from headgate.consume import Schema, TableName
 from headgate.model import StateError
 from headgate.replica import Replica, TableReport, Target, open_target, verify
 from headgate.replica.verify import Source
@@ -208,6 +208,40 @@ def test_tables_without_a_key(kind: str, tmp_path: Path) -> None:
             )
             await it.check()
             assert len(it.ask("select * from bag")) == 2
+
+    run(test)
+
+
+def test_rows_without_a_key_are_removed_in_bulk(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = """
+        create table bag (a int, b text, f float8, n numeric, at timestamptz, doc json, parts text[]);
+        alter table bag replica identity full;
+        insert into bag select i % 50, nullif(i % 7, 0)::text, i % 3, 1.10, 'epoch', '{"a": 1}', '{x,NULL}'
+            from generate_series(1, 1000) i;
+        insert into bag values (0, '', '-0', 1.1, 'infinity', null, '{}'), (0, '', '0', 1.1, 'infinity', null, '{}');
+        insert into bag select from generate_series(1, 5)
+    """
+    batches: list[int] = []
+
+    async def test() -> None:
+        async with pair(kind, tmp_path, tables) as it:
+            it.origin.chunk_rows = 500
+            await it.check()
+            with opened(it.target_url) as target:
+                remove = type(target).remove
+
+            def counted(self: Target, schema: Schema, rows: Sequence[tuple[tuple[Any, ...], int]]) -> None:
+                batches.append(sum(count for _, count in rows))
+                remove(self, schema, rows)
+
+            monkeypatch.setattr(f"{remove.__module__}.{type(target).__name__}.remove", counted)
+            it.origin.sql("delete from bag where ctid in (select ctid from bag where a < 25 limit 400)")
+            it.origin.sql(
+                "update bag set n = 1.100 where f = 0; delete from bag where ctid = (select max(ctid) from bag)"
+            )
+            await it.check()
+            assert sum(batches) > 500
+            assert len(batches) <= 3
 
     run(test)
 
