@@ -106,6 +106,10 @@ class Destination(abc.ABC):
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up
         """Create or check what must exist before the first row. Idempotent; called before every start."""
 
+    def last_message_id(self) -> str | None:
+        """On the driver, after `ensure`: the id of the newest message, where one pipeline has it all for itself."""
+        return None
+
     def lost(self) -> str | None:
         """On the driver, before `ensure`: what is gone although a pipeline has delivered to it; None if nothing is."""
         return None

@@ -59,6 +59,7 @@ class PipelineQuery:
         self._check_state(saved, identity)
         self._check_checkpoint(saved)
         ensure_all(spec.destinations, have_rows=saved is not None and saved.rows > 0)
+        spec.source.delivered_before([last for each in spec.destinations if (last := each.last_message_id())])
         if self._routing:
             self._routing.start()
         writer = self._frame().writeStream.queryName(spec.name).foreachBatch(self._deliver)

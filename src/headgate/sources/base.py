@@ -109,6 +109,9 @@ class Source(abc.ABC):
     def origin(self) -> str:
         """The first part of every message id; it may ask the server. The same rows must always get the same."""
 
+    def delivered_before(self, message_ids: list[str]) -> None:  # noqa: B027 - most kinds need not know
+        """Before the query starts: the newest ids that destinations of this pipeline alone have, from earlier runs."""
+
     def start(self) -> None:  # noqa: B027 - most kinds have nothing of their own to run
         """Start what must run beside the query, such as a server that receives rows. Idempotent."""
 

@@ -482,3 +482,17 @@ def test_a_batch_that_the_readers_state_does_not_show_yet(
         offset = source.latestOffset(before, source.getDefaultReadLimit())
         source.latestOffset(offset, source.getDefaultReadLimit())
         SpoolControl(spool).confirm(position_of(offset))
+
+
+@every_version
+def test_a_lost_slot_is_told_also_if_the_memory_is_lost_with_it(admin: Admin, reader: Start, spool: Path) -> None:
+    """A container without a volume of its own: only the destination knows that there was something before."""
+    deliver(admin, reader, spool)
+    admin.execute("select pg_drop_replication_slot('s')")
+    admin.execute("insert into t values (2, 'nobody kept this')")
+    shutil.rmtree(spool)
+    SpoolControl(spool).note_delivered(True)
+    reader().ensure()
+    admin.execute("insert into t values (3, 'after the gap')")
+    wait_until(lambda: ids(spool) == [3])
+    assert [marker["reason"] for marker in markers(spool)] == ["slot"]

@@ -58,6 +58,14 @@ class NatsDestination(Destination):
             there = jetstream.stream_info(self.options.stream) is not None
         return None if there else f"stream {self.options.stream}"
 
+    def last_message_id(self) -> str | None:
+        if not self.exclusive:
+            return None
+        with JetStream.open(self.options) as jetstream:
+            info = jetstream.stream_info(self.options.stream)
+            last = jetstream.message(info.name, info.last_sequence) if info and info.messages else None
+        return last.message_id if last is not None else None
+
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:
         if self.zstd:
             keeper_of(self.options).take(reports)

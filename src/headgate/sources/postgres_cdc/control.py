@@ -4,6 +4,7 @@
 <spool>/reader.json what the reader is doing, for Spark's source, status and metrics
 <spool>/confirmed   timeline and end LSN up to which everything is delivered; written by the pipeline
 <spool>/memory.json whose slot it is, and what the reader told PostgreSQL: see `continuity`
+<spool>/delivered   there while a destination has changes of this slot, whatever we remember
 <spool>/previous.json  the memory of before a reset: what does not follow on it is told to consumers
 """
 
@@ -24,6 +25,7 @@ __all__ = ["ReaderState", "SpoolControl"]
 
 _MEMORY = "memory.json"
 _PREVIOUS = "previous.json"
+_DELIVERED = "delivered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,17 @@ class SpoolControl:
     def previous(self) -> Memory | None:
         """What was known before a reset."""
         return self._recall(_PREVIOUS)
+
+    def note_delivered(self, was_delivered: bool) -> None:
+        """Whether a destination has changes that came from this slot."""
+        if was_delivered:
+            self._replace(_DELIVERED, b"")
+        else:
+            (self.directory / _DELIVERED).unlink(missing_ok=True)
+
+    @property
+    def was_delivered(self) -> bool:
+        return (self.directory / _DELIVERED).exists()
 
     def forget(self) -> None:
         """Begin anew, but remember that there was something before: consumers must hear of what is missing."""

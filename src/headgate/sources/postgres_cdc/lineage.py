@@ -58,6 +58,8 @@ class Lineage:
         with connect(self._url) as catalog:
             slot = slot_state(catalog, self._slot)
             gap = self._compare(known or self._control.previous(), server, slot.confirmed_lsn if slot else None)
+            if known is None and gap is None and slot is None and self._control.was_delivered:
+                gap = Gap("slot", "changes of this slot were delivered, but it is gone, and so is what was remembered")
             self._refuse(gap if known else None)
             ensure_publications(catalog, self._publications, create_publication_for)
             self._ensure_slot(link, catalog, slot, failover=failover)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from headgate.model.plugin import API_VERSION
+from headgate.model.position import origin_of
 from headgate.sources.base import CDC, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.continuity import position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
@@ -55,6 +56,11 @@ class PostgresCdcSource(Source):
             return link.identify().origin(self._options.slot)
         finally:
             link.close()
+
+    def delivered_before(self, message_ids: list[str]) -> None:
+        """A destination may know that this slot was read although the memory beside the spool is lost."""
+        origin = self.origin() if message_ids else ""
+        self._control.note_delivered(any(origin_of(each) == origin for each in message_ids))
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         self._index.refresh()
