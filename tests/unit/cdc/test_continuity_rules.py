@@ -26,7 +26,7 @@ from headgate.sources.postgres_cdc.continuity import (
 FIRST = TimelineHistory(1)
 SECOND = TimelineHistory(2, ((1, 1000),))
 MEMORY = Memory("7", 5, "s", 1, confirmed_lsn=900, began_lsn=100, witness=Witness(880, 42))
-NOW = Now("7", 5, FIRST, server_lsn=950, slot_lsn=900)
+NOW = Now("s", "7", 5, FIRST, server_lsn=950, slot_lsn=900)
 
 
 def changed(**changes: Any) -> Now:
@@ -41,6 +41,7 @@ def test_what_goes_on_where_it_ended_is_fine() -> None:
 @pytest.mark.parametrize(
     ("now", "reason", "words"),
     [
+        (changed(slot="other"), "slot", "was read into this directory before"),
         (changed(system_id="8"), "slot", "another server"),
         (changed(database_oid=6), "slot", "database"),
         (changed(slot_lsn=None), "slot", "the slot is gone"),
@@ -76,12 +77,12 @@ def test_an_idle_confirmation_ahead_of_a_standby_is_no_loss() -> None:
     memory = msgspec.structs.replace(MEMORY, confirmed_lsn=2000)
     now = changed(history=SECOND, slot_lsn=990)
     assert judge(memory, now, 880) is None
-    kept = remember(memory, now, "s")
+    kept = remember(memory, now)
     assert (kept.timeline, kept.confirmed_lsn, kept.witness) == (2, 1000, MEMORY.witness)
 
 
 def test_a_memory_begins_where_the_slot_stands() -> None:
-    fresh = remember(None, NOW, "s")
+    fresh = remember(None, NOW)
     assert (fresh.confirmed_lsn, fresh.began_lsn, fresh.timeline) == (900, 900, 1)
 
 

@@ -123,6 +123,7 @@ class Memory(msgspec.Struct, frozen=True):
 class Now:
     """A server and the slot on it, as they are. `slot_lsn` is None if there is no slot."""
 
+    slot: str
     system_id: str
     database_oid: int
     history: TimelineHistory
@@ -157,6 +158,8 @@ def judge(memory: Memory, now: Now, handed_lsn: int) -> Gap | None:
 
 
 def _other_server(memory: Memory, now: Now) -> Gap | None:
+    if memory.slot != now.slot:
+        return Gap("slot", f"the slot {memory.slot} was read into this directory before, not {now.slot}")
     if memory.system_id != now.system_id:
         return Gap("slot", f"this is another server: its system id is {now.system_id}, that of what was read before "
                    f"{memory.system_id}")  # fmt: skip
@@ -212,12 +215,12 @@ def _lost_tail(memory: Memory, now: Now, handed_lsn: int) -> Gap | None:
     return None
 
 
-def remember(memory: Memory | None, now: Now, slot: str) -> Memory:
+def remember(memory: Memory | None, now: Now) -> Memory:
     """What is known once the slot is ours and nothing stands in the way. Without a memory it begins here."""
     assert now.slot_lsn is not None
     if memory is None:
         timeline, lsn = now.history.current, now.slot_lsn
-        return Memory(now.system_id, now.database_oid, slot, timeline, confirmed_lsn=lsn, began_lsn=lsn)
+        return Memory(now.system_id, now.database_oid, now.slot, timeline, confirmed_lsn=lsn, began_lsn=lsn)
     confirmed_lsn = now.history.here(memory.confirmed)
     is_ours = memory.witness is not None and memory.witness.end_lsn <= confirmed_lsn
     return msgspec.structs.replace(

@@ -126,7 +126,7 @@ class Lineage:
         return judge(memory, self._now(server, slot_lsn), self._handed_lsn())
 
     def _now(self, server: ServerIdentity, slot_lsn: int | None) -> Now:
-        return Now(server.system_id, server.database_oid, self.history, server.flush_lsn, slot_lsn)
+        return Now(self._slot, server.system_id, server.database_oid, self.history, server.flush_lsn, slot_lsn)
 
     def _handed_lsn(self) -> int:
         """The newest transaction that anybody may have seen: the spool of the last run has it still."""
@@ -160,7 +160,7 @@ class Lineage:
 
     def _begin(self, known: Memory | None, now: Now, gap: Gap | None, catalog: Connection) -> None:
         """Tell consumers of a gap, then remember from where on there is none."""
-        memory = remember(known, now, self._slot)
+        memory = remember(known, now)
         if gap is not None:
             marked = mark_gap(catalog, gap.reason, message=gap.message, timeline=now.history.current)
             memory = msgspec.structs.replace(memory, marked_lsn=marked)
