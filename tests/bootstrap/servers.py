@@ -5,11 +5,12 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,12 +18,18 @@ from urllib.parse import urlencode
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from headgate.embedded import Stack
+from headgate.embedded import Endpoints, Stack
 from headgate.wire.pgtypes import SESSION
 
-__all__ = ["Database", "fresh_database", "shared_stack", "target_url"]
+__all__ = ["Database", "fresh_database", "shared_endpoints", "shared_stack", "target_url"]
 
 _numbers = itertools.count(1)
+
+
+def shared_endpoints() -> Endpoints:
+    """Both servers; HEADGATE_TEST_POSTGRES has the tests use another PostgreSQL, of another version."""
+    url, endpoints = os.environ.get("HEADGATE_TEST_POSTGRES"), shared_stack().endpoints
+    return replace(endpoints, postgres_url=url) if url else endpoints
 
 
 @functools.cache
@@ -49,7 +56,7 @@ class Database:
 
 @contextmanager
 def fresh_database() -> Iterator[Database]:
-    endpoints = shared_stack().endpoints
+    endpoints = shared_endpoints()
     assert endpoints.postgres_url is not None
     assert endpoints.nats_url is not None
     name = f"bootstrap_{next(_numbers)}"
