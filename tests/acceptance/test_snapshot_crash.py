@@ -77,14 +77,15 @@ def test_a_crash_while_a_snapshot_is_made(bridge: Bridge, admin: psycopg.Connect
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
 
-    token = bridge.slot
-    with JetStream.open(NatsOptions(url=bridge.nats_url, stream="INIT", subjects=("x",))) as jetstream:
-        last = jetstream.last_message("INIT", f"init.meta.{token}")
+    stream, prefix = f"INIT_{bridge.slot}", f"init_{bridge.slot}"
+    with JetStream.open(NatsOptions(url=bridge.nats_url, stream=stream, subjects=("x",))) as jetstream:
+        last = jetstream.last_message(stream, f"{prefix}.meta.{bridge.slot}")
     assert last is not None
     end = msgspec.msgpack.decode(last.payload)
     assert (end["operation"], end["row_count"]) == ("snapshot_end", ROWS)
     assert (end["replaces"][0], len(end["replaces"])) == (first, len(PLACES))
-    messages = [m for m in read_stream(bridge.nats_url, "INIT", 0) if m.subject.startswith(f"init.snap.{token}.")]
+    stored = read_stream(bridge.nats_url, stream, 0)
+    messages = [each for each in stored if each.subject.startswith(f"{prefix}.snap.{bridge.slot}.")]
     assert {message.subject.split(".")[3] for message in messages} == {end["snapshot_id"]}
     rows = [row["id"] for message in messages for row in msgspec.msgpack.decode(message.data)["data"]]
     assert sorted(rows) == list(range(1, ROWS + 1))
@@ -104,8 +105,9 @@ def test_nats_dies_while_a_snapshot_is_made(bridge: Bridge, admin: psycopg.Conne
     process.terminate()
     process.communicate(timeout=60)
     assert (job["rows"], job["id"] == asked or asked in job["replaces"]) == (rows, True)
-    messages = read_stream(bridge.nats_url, "INIT", 0)
-    chunks = [message for message in messages if message.subject.startswith(f"init.snap.{bridge.slot}.{job['id']}.")]
+    messages = read_stream(bridge.nats_url, f"INIT_{bridge.slot}", 0)
+    subject = f"init_{bridge.slot}.snap.{bridge.slot}.{job['id']}."
+    chunks = [message for message in messages if message.subject.startswith(subject)]
     found = [row["id"] for chunk in chunks for row in msgspec.msgpack.decode(chunk.data)["data"]]
     assert sorted(found) == list(range(1, rows + 1))
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
 import nats
 import nats.js.errors
 import psycopg
+import zstandard
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 from psycopg.rows import dict_row
 
+from headgate.model.places import init_prefix, init_stream, schema_bucket
 from headgate.sources.postgres_cdc.describe import describe_tables
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,
@@ -51,11 +54,26 @@ _SLOT_OPTIONS = "'proto_version', '1', 'publication_names', 'p', 'messages', 'on
 class Origin:
     """One database's bridge. `chunk_rows` and `method` are for snapshots that say nothing else."""
 
-    def __init__(self, database: Database, *, is_json: bool = False, method: str = "export") -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        is_json: bool = False,
+        method: str = "export",
+        stream: str = "CDC",
+        subject: str = DEFAULT_SUBJECT,
+        zstd: bool = False,
+    ) -> None:
         self.database = database
         self.connection = database.connect()
         self.is_json = is_json
         self.method = method
+        self.stream = stream
+        self.subject = subject
+        self.zstd = zstd
+        self.init_stream = init_stream(stream)
+        self.prefix = init_prefix(self.init_stream)
+        self.bucket = schema_bucket(stream)
         self.chunk_rows = 3
         self.requests: list[str] = []
         self.slot = f"s_{self.connection.info.dbname}"
@@ -79,10 +97,11 @@ class Origin:
         await self._client.subscribe("snapshot.request.>", cb=self._requested)
 
     async def create_streams(self) -> None:
-        await self.jetstream.add_stream(StreamConfig(name="CDC", subjects=["cdc.>"]))
-        await self.jetstream.add_stream(StreamConfig(name="INIT", subjects=["init.>"]))
+        subjects = self.subject.partition("{")[0] + ">"
+        await self.jetstream.add_stream(StreamConfig(name=self.stream, subjects=[subjects]))
+        await self.jetstream.add_stream(StreamConfig(name=self.init_stream, subjects=[f"{self.prefix}.>"]))
         await self.jetstream.add_stream(
-            StreamConfig(name="KV_schemas", subjects=["$KV.schemas.>"], max_msgs_per_subject=10)
+            StreamConfig(name=f"KV_{self.bucket}", subjects=[f"$KV.{self.bucket}.>"], max_msgs_per_subject=10)
         )
         await self.describe_all()
 
@@ -91,7 +110,7 @@ class Origin:
             await self._describe(description)
 
     async def forget_streams(self) -> None:
-        for name in ("CDC", "INIT", "KV_schemas"):
+        for name in (self.stream, self.init_stream, f"KV_{self.bucket}"):
             with contextlib.suppress(nats.js.errors.NotFoundError):
                 await self.jetstream.delete_stream(name)
 
@@ -117,24 +136,29 @@ class Origin:
     async def pump(self) -> int:
         """Publish what is new; the number of events."""
         types = read_types(self.connection)
-        encoder = (JsonEncoder if self.is_json else MessagePackEncoder)(7, types)
+        encoder = (JsonEncoder if self.is_json else MessagePackEncoder)(
+            7, types, partial(subject_of, template=self.subject)
+        )
         count = 0
         transactions = self._transactions()
         now = {(each["schema"], each["table"]): each for each in self.descriptions()}
         for transaction in transactions:
             await self._announce(transaction, now)
             for event in events(transaction):
-                await self.publish(subject_of(event), encoder.encode(event), f"7-{event.position}")
+                await self.publish(subject_of(event, self.subject), encoder.encode(event), f"7-{event.position}")
                 count += 1
         return count
 
     async def publish(self, subject: str, payload: bytes, message_id: str, **headers: str) -> None:
-        await self.jetstream.publish(subject, payload, headers={"Nats-Msg-Id": message_id, **headers})
+        headers["Nats-Msg-Id"] = message_id
+        if self.zstd:
+            payload, headers["Headgate-Encoding"] = zstandard.ZstdCompressor().compress(payload), "zstd"
+        await self.jetstream.publish(subject, payload, headers=headers)
 
     async def snapshot(self, name: str, options: dict[str, Any], snapshot_id: str) -> None:
         description = next(each for each in self.descriptions() if _token(each) == name)
         method = options.get("method", self.method)
-        sequence = (await self.jetstream.stream_info("CDC")).state.last_seq
+        sequence = (await self.jetstream.stream_info(self.stream)).state.last_seq
         place, rows = self._read(description, method)
         chunk_rows = options.get("chunk_rows", self.chunk_rows)
         checksum = 0
@@ -147,24 +171,27 @@ class Origin:
             }  # fmt: skip
             payload = self._chunk(chunk, rows[start : start + chunk_rows])
             checksum += int.from_bytes(hashlib.sha256(payload).digest()[:8], "big")
-            await self.jetstream.publish(f"init.snap.{name}.{snapshot_id}.{number}", payload)
+            subject = f"{self.prefix}.snap.{name}.{snapshot_id}.{number}"
+            await self.publish(subject, payload, f"{snapshot_id}-{number}-{sequence}")
         end = {
             "table": description["table"], "schema": description["schema"], "snapshot_id": snapshot_id,
-            "operation": "snapshot_end", "method": method, "cdc_stream": "CDC", "cdc_sequence": sequence,
+            "operation": "snapshot_end", "method": method, "cdc_stream": self.stream, "cdc_sequence": sequence,
             "row_count": len(rows), "batch_count": len(starts), "checksum": f"{checksum % 2**64:016x}",
             "schema_version": description["version"], "relation_id": description["relation_id"],
             "timestamp": 0.0, "replaces": [], **place,
         }  # fmt: skip
-        await self.jetstream.publish(f"init.meta.{name}", encode_fields(end, is_json=self.is_json))
+        await self.jetstream.publish(f"{self.prefix}.meta.{name}", encode_fields(end, is_json=self.is_json))
 
     async def forget(self, table: str, schema: str = "public") -> None:
         """The table is published no more."""
         self._versions.pop((schema, table), None)
         key = f"{key_token(schema)}.{key_token(table)}"
-        await self.jetstream.publish(f"$KV.schemas.{key}", b"", headers={"KV-Operation": "DEL"})
+        await self.jetstream.publish(f"$KV.{self.bucket}.{key}", b"", headers={"KV-Operation": "DEL"})
 
     async def _requested(self, msg: Msg) -> None:
         name = msg.subject.removeprefix("snapshot.request.")
+        if json.loads(msg.data or b"{}").get("cdc_stream", self.stream) != self.stream:
+            return
         if name not in [_token(each) for each in self.descriptions()]:
             error = {"kind": "config", "message": f"the publication has no table {name}", "remedy": "name another"}
             await msg.respond(json.dumps({"accepted": False, "error": error}).encode())
@@ -233,7 +260,7 @@ class Origin:
             description = {**now[name], "lsn": format_lsn(transaction.commit_lsn)}
             await self._describe(description)
             event = schema_event(
-                description, origin="7", subject=DEFAULT_SUBJECT,
+                description, origin="7", subject=self.subject,
                 position=f"{transaction.commit_lsn:016X}-!{description['relation_id']}",
                 commit_lsn=transaction.commit_lsn, commit_time=transaction.commit_time, xid=transaction.xid,
             )  # fmt: skip
@@ -242,9 +269,9 @@ class Origin:
     async def _describe(self, description: dict[str, Any]) -> None:
         self._versions[description["schema"], description["table"]] = _shape(description)
         key = f"{key_token(description['schema'])}.{key_token(description['table'])}"
-        payload = encode_fields(description, is_json=self.is_json)
+        payload = encode_fields({**description, "subject": self.subject}, is_json=self.is_json)
         assert msgspec.json.decode(payload) if self.is_json else msgspec.msgpack.decode(payload)
-        await self.jetstream.publish(f"$KV.schemas.{key}", payload)
+        await self.jetstream.publish(f"$KV.{self.bucket}.{key}", payload)
 
     def _transactions(self) -> list[Transaction]:
         call = f"pg_logical_slot_get_binary_changes('{self.slot}', null, null, {_SLOT_OPTIONS})"

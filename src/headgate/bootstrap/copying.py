@@ -24,6 +24,7 @@ from headgate.destinations.nats import JetStream, NatsOptions, Publisher, borrow
 from headgate.destinations.nats.chunks import split_large
 from headgate.model import DeliveryError, record
 from headgate.model.failpoints import failpoint
+from headgate.model.places import init_prefix
 from headgate.sources.postgres_snapshot.keyset import Key, current_lsn, primary_key, read_by_key, settle
 from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table, quoted_name
@@ -61,6 +62,11 @@ class CopyOptions:
     @property
     def is_json(self) -> bool:
         return self.format == "json"
+
+    @property
+    def prefix(self) -> str:
+        """What subjects of snapshots begin with."""
+        return init_prefix(self.nats.stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ def _task(job: Job, options: CopyOptions) -> _Task:
         "lsn": job.lsn,
         "schema_version": job.schema_version,
     }
-    subject = f"init.snap.{table_token(job.schema, job.table)}.{job.id}"
+    subject = f"{options.prefix}.snap.{table_token(job.schema, job.table)}.{job.id}"
     source = SnapshotOptions.from_spark(_source(job, options))
     return _Task(options, source, fields, subject, progress_subject(job.id), job.chunk_rows)
 
@@ -271,7 +277,7 @@ def fail_message(job: Job, options: CopyOptions) -> None:
 
 
 def _publish_meta(job: Job, options: CopyOptions, fields: dict[str, Any]) -> None:
-    subject = f"init.meta.{table_token(job.schema, job.table)}"
+    subject = f"{options.prefix}.meta.{table_token(job.schema, job.table)}"
     with JetStream.open(options.nats) as jetstream:
         jetstream.publish(subject, encode_fields(fields, is_json=options.is_json), (("Nats-Msg-Id", f"{job.id}-end"),))
 
@@ -279,6 +285,6 @@ def _publish_meta(job: Job, options: CopyOptions, fields: dict[str, Any]) -> Non
 def discard_chunks(job: Job, options: CopyOptions, job_id: str) -> None:
     """Chunks without an end are of no use to anybody. `job_id` may be one that the job replaces."""
     with JetStream.open(options.nats) as jetstream:
-        subject = f"init.snap.{table_token(job.schema, job.table)}.{job_id}.>"
+        subject = f"{options.prefix}.snap.{table_token(job.schema, job.table)}.{job_id}.>"
         if jetstream.stream_info(options.nats.stream) is not None:
             jetstream.purge_stream(options.nats.stream, subject)

@@ -12,6 +12,7 @@ from headgate.bootstrap.service import Bootstrap, BootstrapOptions
 from headgate.config import Config
 from headgate.config.sources import PostgresCdcSourceSection
 from headgate.destinations.nats import NatsDestination
+from headgate.model.places import init_prefix, init_stream, schema_bucket
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.spec import PipelineSpec
 
@@ -34,10 +35,12 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
     assert isinstance(source, PostgresCdcSourceSection)
     if source.format == "debezium":
         return None
+    cdc_stream = destination.options.stream
+    init = section.stream or init_stream(cdc_stream)
     stream = replace(
         destination.options,
-        stream=section.stream,
-        subjects=("init.>",),
+        stream=init,
+        subjects=(f"{init_prefix(init)}.>",),
         max_age_s=section.max_age,
         max_bytes=section.max_bytes or -1,
         discard=None,
@@ -47,7 +50,7 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
         url=spec.source.options()["url"],
         publications=tuple(name.strip() for name in source.publication.split(",")),
         nats=stream,
-        cdc_stream=destination.options.stream,
+        cdc_stream=cdc_stream,
         format=source.format,
         zstd=destination.zstd,
         parallelism=section.parallelism,
@@ -55,5 +58,11 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
     )
     directory = pipeline_dir(config, spec.name)
     return BootstrapOptions(
-        copy, section.bucket, directory / "spool", directory / "snapshots.json", section.chunk_rows, section.method
+        copy,
+        section.bucket or schema_bucket(cdc_stream),
+        source.subject,
+        directory / "spool",
+        directory / "snapshots.json",
+        section.chunk_rows,
+        section.method,
     )

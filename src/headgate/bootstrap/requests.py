@@ -1,7 +1,7 @@
 """Requests for snapshots over NATS, answered at once; and what the tasks tell of their progress.
 
-Several bridges may listen on one server. Each answers for its own tables at once; a table that it does not have it
-refuses a moment later, so that the one which has it is heard first.
+Several bridges may listen on one server. Each answers only who names its stream of changes (`cdc_stream`), and its own
+tables at once; a table that it does not have it refuses a moment later, so that one which has it is heard first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _WAIT_S = 0.1
 _SEND_S = 5.0
 _BACKOFF_S = 1.0
 _MAX_REQUEST_BYTES = 4096
+_OPTIONS = {"cdc_stream": "", "method": "", "chunk_rows": 0}.keys()
 
 
 def progress_subject(job_id: str) -> str:
@@ -38,6 +39,8 @@ def progress_subject(job_id: str) -> str:
 
 class Snapshots(Protocol):
     """Who makes them."""
+
+    def serves(self, cdc_stream: str | None) -> bool: ...
 
     def table_of(self, tokens: tuple[str, ...]) -> tuple[str, str] | None: ...
 
@@ -93,8 +96,9 @@ class RequestListener:
             try:
                 with Connection.open(self._options) as connection:
                     self._listen(connection)
-            except HeadgateError as error:
-                _log.info("requests for snapshots are not heard: %s", error)
+            except Exception as error:  # this thread must not end: nobody else would hear requests
+                level = logging.INFO if isinstance(error, HeadgateError) else logging.ERROR
+                _log.log(level, "requests for snapshots are not heard: %s", error)
                 self.listening.clear()
                 self._stop.wait(_BACKOFF_S)
 
@@ -121,15 +125,20 @@ class RequestListener:
             self._note_progress(message)
             return
         name = message.subject.removeprefix(f"{_REQUESTS}.")
+        options, error = _options(message.payload)
+        if not self._snapshots.serves(options.pop("cdc_stream", None)):
+            return
         table = self._snapshots.table_of(tuple(name.split(".")))
         if table is None:
             self._refusals.append((time.monotonic() + _REFUSE_AFTER_S, message.reply, _refusal(_unknown(name))))
             return
         try:
-            job, shared = self._snapshots.request(*table, **_options(message.payload))
+            if error is not None:
+                raise error
+            job, shared = self._snapshots.request(*table, **options)
             answer = self._snapshots.answer(job, shared=shared)
-        except HeadgateError as error:
-            answer = _refusal(error)
+        except HeadgateError as refused:
+            answer = _refusal(refused)
         if message.reply:
             send(encode_pub(message.reply, json.dumps(answer).encode()))
 
@@ -149,18 +158,21 @@ class RequestListener:
             self._snapshots.progress(message.subject.rpartition(".")[2], told)
 
 
-def _options(data: bytes) -> dict[str, Any]:
+def _options(data: bytes) -> tuple[dict[str, Any], DataError | None]:
+    """The options of a request, and what is wrong with them."""
     if not data:
-        return {}
+        return {}, None
     try:
         options = json.loads(data[:_MAX_REQUEST_BYTES])
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None
-    if not isinstance(options, dict) or not options.keys() <= {"method", "chunk_rows"}:
-        raise DataError(
-            "a request's payload is neither empty nor a JSON object of options", remedy="options: method, chunk_rows"
-        )
-    return options
+    if isinstance(options, dict) and options.keys() <= _OPTIONS and isinstance(options.get("cdc_stream", ""), str):
+        return options, None
+    error = DataError(
+        "a request's payload is neither empty nor a JSON object of options", remedy=f"options: {', '.join(_OPTIONS)}"
+    )
+    stream = options.get("cdc_stream") if isinstance(options, dict) else None
+    return {"cdc_stream": stream} if isinstance(stream, str) else {}, error
 
 
 def _refusal(error: HeadgateError) -> dict[str, Any]:

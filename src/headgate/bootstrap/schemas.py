@@ -20,10 +20,11 @@ _HISTORY = 64  # the most that a bucket keeps
 class SchemaPublisher:
     """Puts what the reader's book says now into the bucket, whenever the book has changed."""
 
-    def __init__(self, spool: Path, options: NatsOptions, bucket: str, *, is_json: bool) -> None:
+    def __init__(self, spool: Path, options: NatsOptions, bucket: str, *, subject: str, is_json: bool) -> None:
         self._book = BookReader(spool)
         self._options = options
         self._bucket = bucket
+        self._subject = subject
         self._is_json = is_json
         self._waiting: dict[int, TableEntry] = {}  # changed, and not yet in the bucket
         self._put: dict[int, bytes] = {}  # what is in the bucket of each relation
@@ -51,15 +52,17 @@ class SchemaPublisher:
                 del self._waiting[relation_id]
 
     def _put_one(self, bucket: Bucket, relation_id: int, description: Description) -> None:
-        name, value = _name(description), encode_fields(description, is_json=self._is_json)
-        if self._put.get(relation_id) != value or self.tables.get(name, {}).get("relation_id") != relation_id:
+        name = _name(description)
+        value = encode_fields({**description, "subject": self._subject}, is_json=self._is_json)
+        is_known = self.tables.get(name, {}).get("relation_id") == relation_id
+        self.tables[name] = description  # first: whoever finds it in the bucket may ask for it at once
+        if self._put.get(relation_id) != value or not is_known:
             key = _key(name)
             found = bucket.get(key)
             if found is None or found.value != value:
                 bucket.put(key, value)
                 _log.info("schema published", extra={"table": key, "schema_version": description["version"]})
         self._put[relation_id], self._names[relation_id] = value, name
-        self.tables[name] = description
 
     def _remove(self, bucket: Bucket, relation_id: int, entry: TableEntry) -> None:
         """The names that a relation has no more, unless another one has them now."""

@@ -17,6 +17,7 @@ from headgate.bootstrap.requests import RequestListener
 from headgate.bootstrap.schemas import SchemaPublisher
 from headgate.destinations.nats import JetStream
 from headgate.model import ConfigError, DataError, HeadgateError, Retry
+from headgate.model.places import DEFAULT_PREFIX
 from headgate.pipeline.failures import from_spark
 from headgate.sources.postgres_cdc.slot import connect
 
@@ -39,6 +40,7 @@ class BootstrapOptions:
 
     copy: CopyOptions
     bucket: str
+    subject: str  # a template: where events go
     spool: Path
     journal: Path
     chunk_rows: int = _CHUNK_ROWS
@@ -58,7 +60,9 @@ class Bootstrap:
         self._stop = threading.Event()
         self._has_stream = False
         copy = options.copy
-        self.schemas = SchemaPublisher(options.spool, copy.nats, options.bucket, is_json=copy.is_json)
+        self.schemas = SchemaPublisher(
+            options.spool, copy.nats, options.bucket, subject=options.subject, is_json=copy.is_json
+        )
         self._listener = RequestListener(copy.nats, self)
         self._threads = [
             threading.Thread(target=self._make_snapshots, name="snapshots", daemon=True),
@@ -97,7 +101,7 @@ class Bootstrap:
             raise DataError(f"chunk_rows is {chunk_rows!r}", remedy=f"from 1 to {_MOST_CHUNK_ROWS}")
         if (schema, table) not in self.schemas.tables:
             publications = ", ".join(self._options.copy.publications)
-            known = ", ".join(sorted(".".join(name) for name in self.schemas.tables)) or "none yet"
+            known = ", ".join(sorted(".".join(name) for name in list(self.schemas.tables))) or "none yet"
             raise ConfigError(
                 f"the publication {publications} has no table {schema}.{table}",
                 remedy=f"published tables: {known}",
@@ -119,10 +123,15 @@ class Bootstrap:
                 jetstream.ensure_stream(self._options.copy.nats)
             self._has_stream = True
 
+    def serves(self, cdc_stream: str | None) -> bool:
+        """Whether a request is for this bridge. One that names no stream looks for its snapshot under `init`."""
+        copy = self._options.copy
+        return copy.prefix == DEFAULT_PREFIX if cdc_stream is None else copy.cdc_stream == cdc_stream
+
     def table_of(self, tokens: tuple[str, ...]) -> tuple[str, str] | None:
         """The table that a request's subject names, if it is ours."""
         name = ".".join(tokens)
-        for schema, table in self.schemas.tables:
+        for schema, table in list(self.schemas.tables):  # which another thread changes
             if name in (table_token(schema, table), f"{schema}.{table}"):
                 return schema, table
         return None
@@ -138,8 +147,9 @@ class Bootstrap:
             "method": job.method,
             "shared": shared,
             "stream": self._options.copy.nats.stream,
-            "subject": f"init.snap.{token}.{job.id}",
-            "meta_subject": f"init.meta.{token}",
+            "cdc_stream": self._options.copy.cdc_stream,
+            "subject": f"{self._options.copy.prefix}.snap.{token}.{job.id}",
+            "meta_subject": f"{self._options.copy.prefix}.meta.{token}",
         }
 
     def jobs(self) -> list[Job]:

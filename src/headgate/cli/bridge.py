@@ -68,6 +68,12 @@ def bridge(
             "--duplicate-window", parser=duration, metavar="TIME", help="How long the server remembers message ids: 2m."
         ),
     ] = None,
+    init_stream: Annotated[
+        str, typer.Option("--init-stream", help="Stream of snapshots.", show_default="INIT, or INIT_STREAM")
+    ] = "",
+    schema_bucket: Annotated[
+        str, typer.Option("--schema-bucket", help="Bucket of schemas.", show_default="schemas, or schemas_STREAM")
+    ] = "",
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Create a missing publication for this table; repeatable.")
     ] = None,
@@ -89,7 +95,8 @@ def bridge(
 
     Where --postgres and --nats are left out, PG_HOST, PG_PORT, PG_DB, POSTGRES_BRIDGE_USER, POSTGRES_BRIDGE_PASSWORD,
     NATS_HOST, NATS_PORT, NATS_BRIDGE_USER and NATS_BRIDGE_PASSWORD are used; without PG_HOST or NATS_HOST, the
-    embedded server is. Several bridges run side by side, each on a slot and with a --stream of its own.
+    embedded server is. Several bridges run side by side, each with its own --slot, --stream and
+    --subject; what consumers need beside the stream is named after it.
 
     Example: headgate bridge --slot shop --pub shop --postgres postgres://bridge@localhost/shop
     """
@@ -122,7 +129,13 @@ def bridge(
                 "duplicate_window": duplicate_window,
             }
         },
-        "pipelines": {slot.replace("_", "-"): {"source": "changes", "destinations": ["stream"]}},
+        "pipelines": {
+            slot.replace("_", "-"): {
+                "source": "changes",
+                "destinations": ["stream"],
+                "bootstrap": {"stream": init_stream, "bucket": schema_bucket},
+            }
+        },
     }
     config = Config.model_validate(settings)
     if reset:

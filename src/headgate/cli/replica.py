@@ -46,6 +46,13 @@ NatsOption = Annotated[
     str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="nats://...", show_default="nats://localhost:4222")
 ]
 StreamOption = Annotated[str, typer.Option("--stream", help="The bridge's stream of changes.")]
+InitOption = Annotated[
+    str, typer.Option("--init-stream", help="The bridge's stream of snapshots.", show_default="INIT, or INIT_STREAM")
+]
+BucketOption = Annotated[
+    str,
+    typer.Option("--schema-bucket", help="The bridge's bucket of schemas.", show_default="schemas, or schemas_STREAM"),
+]
 TablesOption = Annotated[
     str,
     typer.Option("--tables", help="Names separated by commas: users,shop.orders; * for all, later ones too."),
@@ -58,6 +65,8 @@ def run(
     tables: TablesOption = "*",
     nats: NatsOption = None,
     stream: StreamOption = "CDC",
+    init_stream: InitOption = "",
+    schema_bucket: BucketOption = "",
     once: Annotated[bool, typer.Option("--once", help="Apply what is there now, then stop.")] = False,
     on_dropped: Annotated[
         Literal["keep", "drop"],
@@ -74,7 +83,10 @@ def run(
     Example: headgate replica run --target sqlite:///shop.db --tables users,orders
     """
     with _opened(target) as opened, _shown() as show:
-        kept = Replica(opened, _nats(nats), _names(tables), cdc_stream=stream, on_progress=show, on_dropped=on_dropped)
+        kept = Replica(
+            opened, _nats(nats), _names(tables), cdc_stream=stream, init_stream=init_stream,
+            schema_bucket=schema_bucket, on_progress=show, on_dropped=on_dropped,
+        )  # fmt: skip
         _run(_follow(kept, once=once))
     for table, reason in kept.aside.items():
         note(f"{table} is set aside: {reason}")
@@ -84,7 +96,11 @@ def run(
 
 @replica.command()
 def status(
-    target: TargetOption, nats: NatsOption = None, stream: StreamOption = "CDC", as_json: JsonOption = False
+    target: TargetOption,
+    nats: NatsOption = None,
+    stream: StreamOption = "CDC",
+    schema_bucket: BucketOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Show what the target holds, and how far it is behind the stream. Exits with 1 when it holds no replica."""
     with _opened(target) as opened:
@@ -104,7 +120,7 @@ def status(
                 for name, schema in sorted(schemas.items())
             ],
             "set_aside": {str(name): reason for name, reason in sorted(aside.items())},
-            "last_sequence": _run(_last(_nats(nats), stream, list(schemas))) if schemas else None,
+            "last_sequence": _run(_last(_nats(nats), stream, list(schemas), schema_bucket)) if schemas else None,
         }
     if as_json:
         print_json(found)
@@ -120,6 +136,8 @@ def verify_command(
     source: Annotated[str, typer.Option("--source", envvar="HEADGATE_POSTGRES", help="postgres://... of the origin.")],
     nats: NatsOption = None,
     stream: StreamOption = "CDC",
+    init_stream: InitOption = "",
+    schema_bucket: BucketOption = "",
     slot: Annotated[
         str | None, typer.Option("--slot", help="The bridge's slot.", show_default="all slots of the database")
     ] = None,
@@ -143,16 +161,17 @@ def verify_command(
     """
     url = _nats(nats)
     names = None if publication is None else [name.strip() for name in publication.split(",")]
+    places: dict[str, Any] = {"cdc_stream": stream, "init_stream": init_stream, "schema_bucket": schema_bucket}
     with _opened(target) as opened, contextlib.closing(Source(source, slot, names)) as origin:
         tables = [str(name) for name in opened.load()[1]]
         if catch_up and tables:
-            _run(_follow(Replica(opened, url, tables, cdc_stream=stream), once=True))
-        reports = _run(_verify(origin, opened, url, stream, wait_s))
+            _run(_follow(Replica(opened, url, tables, **places), once=True))
+        reports = _run(_verify(origin, opened, url, stream, schema_bucket, wait_s))
         wrong = [str(report.table) for report in reports if report.can_mend]
         if repair and wrong:
             note(f"copying again: {', '.join(wrong)}")
-            _run(_follow(Replica(opened, url, tables, cdc_stream=stream, repair=wrong), once=True))
-            reports = _run(_verify(origin, opened, url, stream, wait_s))
+            _run(_follow(Replica(opened, url, tables, repair=wrong, **places), once=True))
+            reports = _run(_verify(origin, opened, url, stream, schema_bucket, wait_s))
     if as_json:
         print_json([_report(report) for report in reports])
     else:
@@ -201,21 +220,23 @@ async def _follow(kept: Replica, *, once: bool) -> None:
         note("stopped; everything that was applied is kept")
 
 
-async def _last(url: str, stream: str, tables: list[Any]) -> int | None:
+async def _last(url: str, stream: str, tables: list[Any], bucket: str) -> int | None:
     try:
         link = await Link.open(url, name="headgate-replica-status")
     except HeadgateError:
         return None  # what the target holds can be told without it
     try:
-        return await last_sequence(link, stream, tables)
+        return await last_sequence(link, stream, tables, bucket)
     finally:
         await link.close()
 
 
-async def _verify(source: Source, target: Target, url: str, stream: str, wait_s: float) -> list[TableReport]:
+async def _verify(
+    source: Source, target: Target, url: str, stream: str, bucket: str, wait_s: float
+) -> list[TableReport]:
     link = await Link.open(url, name="headgate-replica-verify")
     try:
-        return await verify(source, target, lambda: has_applied(link, target, stream), wait_s=wait_s)
+        return await verify(source, target, lambda: has_applied(link, target, stream, bucket), wait_s=wait_s)
     finally:
         await link.close()
 

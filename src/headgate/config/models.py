@@ -125,8 +125,16 @@ class BootstrapSection(Section):
     """Schemas and snapshots for consumers. Pipelines from a CDC source to a NATS destination have them."""
 
     enabled: bool = Field(True, description="Whether consumers may ask for snapshots.")
-    stream: str = Field("INIT", pattern=r"^[A-Za-z0-9_-]{1,255}$", description="The stream of snapshots.")
-    bucket: str = Field("schemas", pattern=r"^[A-Za-z0-9_-]{1,200}$", description="The bucket of schemas.")
+    stream: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9_-]{0,255}$",
+        description="The stream of snapshots; without it, INIT beside CDC, and INIT_NAME beside the stream NAME.",
+    )
+    bucket: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9_-]{0,200}$",
+        description="The bucket of schemas; without it, schemas beside CDC, and schemas_NAME beside the stream NAME.",
+    )
     max_age: Duration = Field(7 * 86400.0, description="Drop snapshots older than this.")
     max_bytes: Size = Field(0, description="The most the stream of snapshots may hold; 0 means no limit.")
     chunk_rows: int = Field(10_000, ge=1, le=1_000_000, description="Rows in one message, as far as it has room.")

@@ -34,9 +34,10 @@ from headgate.consume.reader import SequenceGone, StreamReplaced
 from headgate.consume.schema import Schema
 from headgate.consume.schemas import Schemas
 from headgate.consume.snapshots import SnapshotBroken, Snapshots, rule_of
+from headgate.consume.subjects import table_subject
 from headgate.consume.tables import TableName
-from headgate.model import ConfigError, ConnectError, DataError, UsageError
-from headgate.wire.envelope import DEFAULT_SUBJECT
+from headgate.model import ConfigError, ConnectError, DataError, UsageError, places
+from headgate.wire.nats import covers
 
 __all__ = ["Consumer"]
 
@@ -69,9 +70,9 @@ class Consumer:
         tables: Sequence[str] | Literal["*"],
         *,
         cdc_stream: str = "CDC",
-        init_stream: str = "INIT",
-        schema_bucket: str = "schemas",
-        subject: str = DEFAULT_SUBJECT,
+        init_stream: str = "",
+        schema_bucket: str = "",
+        subject: str = "",
         position: Mapping[str, Any] | None = None,
         snapshot_options: Mapping[str, Any] | None = None,
         new_snapshots: Sequence[str] = (),
@@ -84,7 +85,12 @@ class Consumer:
         self._names = None if tables == "*" else [TableName.parse(each) for each in tables]
         if self._names == []:
             raise UsageError("no table is named", remedy='name at least one table, or "*" for all')
-        self._places = _Places(cdc_stream, init_stream, schema_bucket, subject)
+        self._places = _Places(
+            cdc_stream,
+            init_stream or places.init_stream(cdc_stream),
+            schema_bucket or places.schema_bucket(cdc_stream),
+            subject,
+        )
         self._resume = None if position is None else Bookmark.from_dict(position)
         self._snapshot_options = dict(snapshot_options or {})
         self._new_snapshots = {TableName.parse(each) for each in new_snapshots}
@@ -193,13 +199,24 @@ class Consumer:
         assert self._link is not None
         state = await self._link.state(self._places.cdc_stream)  # says so if there is none
         follower.created = state.created
-        follower.subject = self._places.subject
         published = await self._schemas.tables()
+        follower.subject = self._places.subject or await self._schemas.template()
+        for name in self._names or ():
+            self._check_subject(table_subject(follower.subject, name), state.subjects)
         self._published = set(published)
         wanted = list(self._names) if self._names is not None else published
         if self._resume is not None:
             await self._go_on(follower, self._resume, wanted)
         return wanted
+
+    def _check_subject(self, subject: str, kept: Sequence[str]) -> None:
+        """A reader of a subject that the stream does not keep would wait for ever, and think it is up to date."""
+        if kept and not any(covers(pattern, subject) for pattern in kept):
+            raise ConfigError(
+                f"the stream {self._places.cdc_stream} keeps {', '.join(kept)}, and nothing on {subject}",
+                where="subject",
+                remedy="give the consumer the bridge's --subject, or start a bridge that describes its subjects",
+            )
 
     async def _go_on(self, follower: Follower, bookmark: Bookmark, wanted: list[TableName]) -> None:
         reason = await self._unfit(bookmark)

@@ -7,6 +7,7 @@ JSON, bytes are base64 and a JSON column stands in the event as it is, so the ta
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,8 @@ import msgspec
 
 from headgate.consume.change import SCHEMA, Change, SnapshotInfo
 from headgate.consume.link import Link
-from headgate.consume.schema import Column, Schema
+from headgate.consume.loose import raw_items, raw_members
+from headgate.consume.schema import Column, Field, Schema
 from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
 from headgate.model import ProtocolError
 from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
@@ -28,37 +30,13 @@ _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _REMEDY = "is the stream made by a bridge of headgate, in its own format (not debezium)?"
 
 
-class _JsonChange(msgspec.Struct, kw_only=True):
-    """An event in JSON whose rows are not read yet."""
-
-    schema: str | None
-    table: str | None
-    operation: str
-    commit_lsn: str
-    msg_id: str
-    data: msgspec.Raw
-    old: msgspec.Raw = msgspec.Raw()  # `Raw | None` would be read as None alone
-    schema_version: str | None = None
-    commit_time: str | None = None
-    xid: int | None = None
-    event_count: int | None = None
-    ordinal: int | None = None
-    relation_id: int | None = None
-
-
 class _Chunk(msgspec.Struct):
     data: list[dict[str, Any]]
 
 
-class _JsonChunk(msgspec.Struct):
-    data: list[dict[str, msgspec.Raw]]
-
-
 _change = msgspec.msgpack.Decoder(Change)
-_json_change = msgspec.json.Decoder(_JsonChange)
 _chunk = msgspec.msgpack.Decoder(_Chunk)
-_json_chunk = msgspec.json.Decoder(_JsonChunk)
-_json_row = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ROWS = ("data", "old")
 
 
 class PartMissing(Exception):  # noqa: N818 - a fact about the stream; who reads it acts on it
@@ -112,13 +90,15 @@ def read_change(payload: bytes, schema_of: Callable[[str | None, str | None], Sc
     try:
         if payload[:1] != b"{":
             return _change.decode(payload)
-        found = _json_change.decode(payload)
-        fields = {name: getattr(found, name) for name in _JsonChange.__struct_fields__}
-        schema = None if found.operation == SCHEMA else schema_of(found.schema, found.table)
-        fields["data"] = _json_values(found.data, schema)
-        fields["old"] = _json_values(found.old, schema) if bytes(found.old) not in (b"", b"null") else None
-        return Change(**fields)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        members = raw_members(payload)
+        fields = {name: msgspec.json.decode(value) for name, value in members.items() if name not in _ROWS}
+        change = msgspec.convert({**fields, "data": {}}, Change)
+        schema = None if change.operation == SCHEMA else schema_of(change.schema, change.table)
+        change.data = _json_values(members["data"], schema)
+        if members.get("old", b"null") != b"null":
+            change.old = _json_values(members["old"], schema)
+        return change
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
         raise ProtocolError(f"not an event: {error}", remedy=_REMEDY) from None
 
 
@@ -128,8 +108,8 @@ def read_rows(payload: bytes, schema: Schema) -> list[dict[str, Any]]:
         if payload[:1] != b"{":
             return _chunk.decode(payload).data
         readers = _readers(schema)
-        return [_row(row, readers) for row in _json_chunk.decode(payload).data]
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return [_row(raw_members(row), readers) for row in raw_items(raw_members(payload)["data"])]
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
         raise ProtocolError(f"not a chunk of a snapshot: {error}", remedy=_REMEDY) from None
 
 
@@ -145,15 +125,16 @@ def read_info(payload: bytes) -> SnapshotInfo:
 _Reader = Callable[[bytes], Any]
 
 
-def _json_values(raw: msgspec.Raw, schema: Schema | None) -> dict[str, Any]:
+def _json_values(raw: bytes, schema: Schema | None) -> dict[str, Any]:
+    """Of a table that is not read nobody wants the values, but they must not stop anybody either."""
     if schema is None:
-        plain: dict[str, Any] = msgspec.json.decode(raw)
+        plain: dict[str, Any] = json.loads(raw)
         return plain
-    return _row(_json_row.decode(raw), _readers(schema))
+    return _row(raw_members(raw), _readers(schema))
 
 
-def _row(row: dict[str, msgspec.Raw], readers: dict[str, _Reader]) -> dict[str, Any]:
-    return {name: readers.get(name, msgspec.json.decode)(bytes(value)) for name, value in row.items()}
+def _row(row: dict[str, bytes], readers: dict[str, _Reader]) -> dict[str, Any]:
+    return {name: readers.get(name, msgspec.json.decode)(value) for name, value in row.items()}
 
 
 def _readers(schema: Schema) -> dict[str, _Reader]:
@@ -161,9 +142,26 @@ def _readers(schema: Schema) -> dict[str, _Reader]:
 
 
 def _reader(column: Column) -> _Reader:
-    name = column.element if column.kind == "array" else column.base_type or column.type
-    read = _scalar_reader(name or "")
-    return _list_reader(read, nested=name not in _JSON_TYPES) if column.kind == "array" else read
+    if column.kind == "array":
+        name = column.element or ""
+        return _list_reader(_scalar_reader(name), nested=name not in _JSON_TYPES)
+    return _composite_reader(column.fields) if column.fields else _named_reader(column.base_type or column.type)
+
+
+def _composite_reader(fields: list[Field]) -> _Reader:
+    """Of fields that are composites themselves nobody has said what is in them: they stay as JSON has them."""
+    readers = {field.name: _named_reader(field.type) for field in fields}
+
+    def values(raw: bytes) -> Any:
+        return _row(raw_members(raw), readers) if raw[:1] == b"{" else msgspec.json.decode(raw)
+
+    return values
+
+
+def _named_reader(type_name: str) -> _Reader:
+    element = type_name.removesuffix("[]")
+    read = _scalar_reader(element)
+    return read if element == type_name else _list_reader(read, nested=element not in _JSON_TYPES)
 
 
 def _scalar_reader(type_name: str) -> _Reader:
@@ -187,10 +185,6 @@ def _list_reader(read: _Reader, *, nested: bool) -> _Reader:
     def values(raw: bytes) -> Any:
         if raw[:1] != b"[":
             return msgspec.json.decode(raw)  # NULL, or an array with other bounds as text
-        items = map(bytes, _json_list.decode(raw))
-        return [values(item) if nested and item[:1] == b"[" else read(item) for item in items]
+        return [values(item) if nested and item[:1] == b"[" else read(item) for item in raw_items(raw)]
 
     return values
-
-
-_json_list = msgspec.json.Decoder(list[msgspec.Raw])

@@ -56,6 +56,7 @@ class Schema(msgspec.Struct, frozen=True):
     replica_identity: str = "default"
     primary_key: list[str] = []
     key: list[str] = []
+    subject: str = ""  # a template: where the bridge sends events; only the bucket says it
 
     @property
     def name(self) -> TableName:

@@ -9,6 +9,7 @@ from headgate.consume.reader import StreamReader
 from headgate.consume.schema import Schema
 from headgate.consume.tables import TableName
 from headgate.model import ConfigError
+from headgate.wire.envelope import DEFAULT_SUBJECT
 
 __all__ = ["Schemas"]
 
@@ -24,6 +25,7 @@ class Schemas:
         self._prefix = f"$KV.{bucket}."
         self._known: dict[str, TableName] = {}  # tables that were told, by their subjects
         self._told_at = -1  # the bucket's last sequence by then
+        self._subject = ""
 
     async def tables(self) -> list[TableName]:
         """Every table that the bridge publishes now."""
@@ -64,9 +66,20 @@ class Schemas:
     def _note(self, subject: str, document: bytes | None) -> None:
         """A document that is empty says that the table is published no more."""
         if document:
-            self._known[subject] = Schema.read(document).name
+            schema = Schema.read(document)
+            self._known[subject] = schema.name
+            self._subject = schema.subject or self._subject
         else:
             self._known.pop(subject, None)
+
+    async def template(self) -> str:
+        """Where the bridge sends events, as it says itself; an older one says nothing."""
+        if not self._subject:
+            for subject in await self._link.subjects(f"KV_{self._bucket}", f"{self._prefix}>"):
+                if document := await self._link.value(self._bucket, subject.removeprefix(self._prefix)):
+                    self._subject = Schema.read(document).subject
+                    break
+        return self._subject or DEFAULT_SUBJECT
 
     async def current(self, table: TableName) -> Schema:
         document = await self._link.value(self._bucket, table.key)

@@ -22,6 +22,7 @@ from headgate.consume.rules import ExportRule, FilterRule, Rule
 from headgate.consume.schema import Schema
 from headgate.consume.tables import TableName
 from headgate.model import DataError, HeadgateError, Kind, ProtocolError
+from headgate.model.places import init_prefix
 from headgate.wire.pgoutput import parse_lsn
 
 __all__ = ["SnapshotBroken", "Snapshots", "rule_of"]
@@ -59,7 +60,8 @@ class Snapshots:
         self._link = link
         self._stream = stream
         self._cdc_stream = cdc_stream
-        self._options = options or {}
+        self._options = {"cdc_stream": cdc_stream, **(options or {})}
+        self._prefix = init_prefix(stream)
 
     async def find(self, table: TableName) -> SnapshotInfo | None:
         """The latest one, if it can still be used."""
@@ -92,7 +94,7 @@ class Snapshots:
     async def rows(self, table: TableName, info: SnapshotInfo, schema: Schema) -> AsyncIterator[list[dict[str, Any]]]:
         """Chunk by chunk. What was given out counts only if this comes to its end."""
         state = await self._link.state(self._stream)
-        subject = f"init.snap.{table.token}.{info.snapshot_id}.>"
+        subject = f"{self._prefix}.snap.{table.token}.{info.snapshot_id}.>"
         reader = StreamReader(self._link, self._stream, state.first - 1, [subject], may_skip=True)
         payloads = Payloads(self._link)
         checksum = chunk_count = row_count = 0
@@ -118,7 +120,7 @@ class Snapshots:
 
     async def _latest(self, table: TableName) -> tuple[int, SnapshotInfo | None]:
         """What was said last about a snapshot of the table, and where."""
-        message = await self._link.last_on(self._stream, f"init.meta.{table.token}")
+        message = await self._link.last_on(self._stream, f"{self._prefix}.meta.{table.token}")
         if message is None or not message.data:
             return 0, None
         payload = await Payloads(self._link).whole(message.data, message.headers)
@@ -132,7 +134,7 @@ class Snapshots:
             return f"{self._cdc_stream} has no more what follows its sequence {info.cdc_sequence}"
         if state.deleted_count and (await self._link.deleted(self._cdc_stream))[-1] > info.cdc_sequence:
             return f"messages behind its sequence {info.cdc_sequence} were deleted"
-        chunks = await self._link.subjects(self._stream, f"init.snap.{table.token}.{info.snapshot_id}.>")
+        chunks = await self._link.subjects(self._stream, f"{self._prefix}.snap.{table.token}.{info.snapshot_id}.>")
         return "" if len(chunks) == info.batch_count else f"{len(chunks)} of its {info.batch_count} chunks are left"
 
     async def _foreign(self, info: SnapshotInfo) -> str:
@@ -166,7 +168,7 @@ class Snapshots:
         async def wake(_: Msg) -> None:
             woken.set()
 
-        subscription = await self._link.client.subscribe(f"init.meta.{table.token}", cb=wake)
+        subscription = await self._link.client.subscribe(f"{self._prefix}.meta.{table.token}", cb=wake)
         try:
             for turn in itertools.count():
                 if turn % _POLLS_PER_REQUEST == 0:

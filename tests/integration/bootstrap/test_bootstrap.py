@@ -74,7 +74,8 @@ def test_the_stream_and_the_bucket_learn_of_a_new_shape(bridge: Bridge, admin: A
     assert [column["name"] for column in described["data"]["columns"]] == ["id", "note"]
     assert second["schema_version"] == described["data"]["version"] != first["schema_version"]
     # It is in the bucket before the row is in the stream.
-    assert bridge.schema(f"{bridge.name}.t") == described["data"]
+    subject = f"{bridge.name}.{{schema}}.{{table}}.{{op}}"
+    assert bridge.schema(f"{bridge.name}.t") == described["data"] | {"subject": subject}
     admin.execute("create table later (id int primary key)")
     admin.execute("insert into later values (1)")
     assert [event["operation"] for event in bridge.events(5)[3:]] == ["SCHEMA", "INSERT"]

@@ -81,12 +81,11 @@ async def _follow_and_verify(
     it: Bridge, owner: Admin, method: str, target: Target, reader: Target, writer: Writer
 ) -> None:
     nats_url = it.endpoints.nats_url or ""
-    subject = f"{it.name}.{{schema}}.{{table}}.{{op}}"
     keyed = f"{it.name}.account"
     # Without a key there is no order for watermarks.
     tables = [keyed] if method == "watermark" else [keyed, f"{it.name}.entry"]
     replica = Replica(
-        target, nats_url, tables, cdc_stream=it.name, subject=subject, schema_bucket=f"schemas-{it.name}",
+        target, nats_url, tables, cdc_stream=it.name, schema_bucket=f"schemas-{it.name}", init_stream="INIT",
         snapshot_options={"method": method, "chunk_rows": 50},
     )  # fmt: skip
     source = Source(it.endpoints.postgres_url or "", slot=it.name)
@@ -94,7 +93,7 @@ async def _follow_and_verify(
     task = asyncio.create_task(replica.run())
 
     async def reports() -> list[TableReport]:
-        return await verify(source, reader, lambda: has_applied(link, reader, it.name, subject), wait_s=40)
+        return await verify(source, reader, lambda: has_applied(link, reader, it.name, f"schemas-{it.name}"), wait_s=40)
 
     try:
         async with asyncio.timeout(100):
