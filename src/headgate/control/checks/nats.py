@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.control.checks.verdict import Check, Outcome, failed
-from headgate.destinations.nats import JetStream, NatsOptions
+from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
+from headgate.destinations.nats.streams import changes, drift_error, drifts
 from headgate.model import HeadgateError
 
-__all__ = ["check_nats"]
+__all__ = ["check_nats", "check_stream"]
 
 _PAYLOAD_WANTED_BYTES = 1 << 20
 _LITTLE_LEFT_BYTES = 256 << 20
@@ -25,6 +26,35 @@ def check_nats(options: NatsOptions) -> Iterator[Check]:
             yield _storage(account.storage_left_bytes)
     except HeadgateError as error:
         yield failed("nats", error)
+
+
+def check_stream(destination: NatsDestination) -> Iterator[Check]:
+    """The stream of a destination: there, as wanted, and free for our subjects?"""
+    options, subject = destination.options, f"stream {destination.options.stream}"
+    try:
+        with JetStream.open(options) as jetstream:
+            info = jetstream.stream_info(options.stream)
+            payload = jetstream.account().max_payload
+            taken = {other for wanted in options.subjects for other in jetstream.stream_names(wanted)}
+    except HeadgateError as error:
+        yield failed(subject, error)
+        return
+    others = sorted(taken - {options.stream})
+    if others:
+        fix = f"nats stream edit {others[0]} --subjects ... # or other subjects for this destination"
+        yield Check(subject, Outcome.FAIL, f"{', '.join(others)} takes {', '.join(options.subjects)} already", fix)
+    if info is None:
+        yield Check(subject, Outcome.OK, "there is none yet; it is created at the first start")
+        return
+    wrong = list(drifts(info, options, exclusive=destination.exclusive, max_payload=payload))
+    if wrong:
+        yield failed(subject, drift_error(info, wrong))
+        return
+    wanted = changes(info, options, exclusive=destination.exclusive)
+    found = f"{info.messages:,} messages, {info.bytes / 1e6:,.1f} MB"
+    if wanted:
+        found += f"; the next start changes {', '.join(sorted(wanted))}"
+    yield Check(subject, Outcome.OK, found)
 
 
 def _payload(limit: int) -> Check:

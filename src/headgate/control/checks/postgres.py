@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from headgate.control.checks.verdict import Check, Outcome
+from headgate.control.checks.verdict import Check, Outcome, answered
 
 __all__ = ["check_postgres"]
 
@@ -20,17 +20,20 @@ _RESTART = "then restart PostgreSQL"
 _SETTINGS = """
 select current_user as role, current_database() as database,
        current_setting('server_version_num')::int as version_number, current_setting('server_version') as version,
-       current_setting('wal_level') as wal_level,
+       current_setting('wal_level') as wal_level, pg_is_in_recovery() as is_standby,
+       current_setting('max_slot_wal_keep_size') as keep_size,
        current_setting('max_replication_slots')::int as slots, current_setting('max_wal_senders')::int as senders,
        (select count(*) from pg_replication_slots) as slots_used,
        (select count(*) from pg_stat_replication) as senders_used,
+       (select count(*) from unnest(%(slots)s::text[]) w
+        where w not in (select slot_name from pg_replication_slots)) as slots_missing,
        (select rolreplication or rolsuper from pg_roles where rolname = current_user) as may_replicate
 """
 
 _SLOTS = """
 select slot_name, active, coalesce(wal_status, 'unknown') as wal_status,
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint as retained_bytes
-from pg_replication_slots where slot_type = 'logical' order by slot_name
+from pg_replication_slots where slot_type = 'logical' and slot_name <> all (%(slots)s::text[]) order by slot_name
 """
 
 # By oid: names of a schema that the role may not use would be an error.
@@ -48,13 +51,19 @@ order by 1, 2, 3
 _PUBLICATIONS = "select pubname, puballtables from pg_publication order by pubname"
 
 
-def check_postgres(url: str) -> Iterator[Check]:
-    """Connect and look; a server that cannot be reached is one failed check, not an exception."""
+def check_postgres(url: str, slots: Sequence[str] = ()) -> Iterator[Check]:
+    """Connect and look; whatever is wrong is a failed check, not an exception.
+
+    `slots` are those of the file's sources, whose publications and tables are looked at one by one elsewhere. Without
+    any, all publications of the database are.
+    """
     try:
         with psycopg.connect(url, connect_timeout=10, row_factory=dict_row, autocommit=True) as connection:
-            yield from _checks(connection)
+            yield from _checks(connection, list(slots))
     except psycopg.OperationalError as error:
         yield _unreachable(str(error))
+    except psycopg.Error as error:
+        yield answered("postgres", error)
 
 
 def _unreachable(text: str) -> Check:
@@ -67,8 +76,8 @@ def _unreachable(text: str) -> Check:
     return Check("postgres connection", Outcome.FAIL, reason, fix)
 
 
-def _checks(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
-    row = connection.execute(_SETTINGS).fetchone()
+def _checks(connection: psycopg.Connection[dict[str, object]], slots: list[str]) -> Iterator[Check]:
+    row = connection.execute(_SETTINGS, {"slots": slots}).fetchone()
     assert row is not None
     role, database = str(row["role"]), str(row["database"])
     yield Check("postgres connection", Outcome.OK, f"database {database} as {role}")
@@ -76,6 +85,10 @@ def _checks(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check
     yield Check(
         "postgres version", version, str(row["version"]), "" if version is Outcome.OK else "upgrade to 14 or newer"
     )
+    if row["is_standby"]:
+        fix = "name the primary in the address, or several servers with target_session_attrs=primary"
+        yield Check("postgres role", Outcome.FAIL, "a standby, which cannot feed change data capture", fix)
+        return
     logical = row["wal_level"] == "logical"
     yield Check(
         "wal_level",
@@ -83,7 +96,8 @@ def _checks(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check
         str(row["wal_level"]),
         "" if logical else f"ALTER SYSTEM SET wal_level = 'logical'; -- {_RESTART}",
     )
-    yield _room("max_replication_slots", int(str(row["slots"])), int(str(row["slots_used"])))
+    needed = int(str(row["slots_missing"])) if slots else 1
+    yield _room("max_replication_slots", int(str(row["slots"])), int(str(row["slots_used"])), needed)
     yield _room("max_wal_senders", int(str(row["senders"])), int(str(row["senders_used"])))
     yield Check(
         "replication privilege",
@@ -91,12 +105,21 @@ def _checks(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check
         f"role {role} {'may' if row['may_replicate'] else 'may not'} replicate",
         "" if row["may_replicate"] else _quoted(connection, "ALTER ROLE {} REPLICATION;", role),
     )
-    yield from _publications(connection)
-    yield from _slots(connection)
+    yield _keep_size(str(row["keep_size"]))
+    if not slots:
+        yield from _publications(connection)
+    yield from _other_slots(connection, slots)
 
 
-def _room(setting: str, most: int, used: int) -> Check:
-    if used < most:
+def _keep_size(limit: str) -> Check:
+    if limit != "-1":
+        return Check("max_slot_wal_keep_size", Outcome.OK, limit)
+    fix = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); -- what the disk can spare"
+    return Check("max_slot_wal_keep_size", Outcome.WARN, "no limit: a slot that nobody reads fills the disk", fix)
+
+
+def _room(setting: str, most: int, used: int, needed: int = 1) -> Check:
+    if used + needed <= most:
         return Check(setting, Outcome.OK, f"{used} of {most} in use")
     fix = f"ALTER SYSTEM SET {setting} = {max(10, most * 2)}; -- {_RESTART}"
     return Check(setting, Outcome.FAIL, f"all {most} in use", fix)
@@ -119,14 +142,15 @@ def _publications(connection: psycopg.Connection[dict[str, object]]) -> Iterator
         yield Check("table privilege", Outcome.FAIL, found, fix.strip())
 
 
-def _slots(connection: psycopg.Connection[dict[str, object]]) -> Iterator[Check]:
-    for row in connection.execute(_SLOTS):
+def _other_slots(connection: psycopg.Connection[dict[str, object]], known: list[str]) -> Iterator[Check]:
+    """Slots that no source of the file has: they, too, keep WAL."""
+    for row in connection.execute(_SLOTS, {"slots": known}):
         name, retained = str(row["slot_name"]), int(str(row["retained_bytes"]))
         subject = f"slot {name}"
         found = f"{'active' if row['active'] else 'inactive'}, retains {retained / 1e6:,.1f} MB of WAL"
         drop = f"SELECT pg_drop_replication_slot({_literal(name)}); -- only if nothing uses it"
         if row["wal_status"] == "lost":
-            yield Check(subject, Outcome.FAIL, "lost: its WAL is gone", drop)
+            yield Check(subject, Outcome.WARN, "lost: its WAL is gone", drop)
         elif not row["active"] and retained > _RETAINED_WARNING_BYTES:
             yield Check(subject, Outcome.WARN, found, drop)
         else:

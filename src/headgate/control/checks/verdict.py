@@ -6,9 +6,11 @@ import enum
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psycopg
+
 from headgate.model import HeadgateError
 
-__all__ = ["Check", "Outcome", "failed"]
+__all__ = ["Check", "Outcome", "answered", "failed"]
 
 
 class Outcome(enum.StrEnum):
@@ -34,3 +36,10 @@ class Check:
 
 def failed(subject: str, error: HeadgateError) -> Check:
     return Check(subject, Outcome.FAIL, str(error), error.remedy)
+
+
+def answered(subject: str, error: psycopg.Error) -> Check:
+    """A question that PostgreSQL answered with an error: its own words, with the code that names them."""
+    message = error.diag.message_primary or (str(error).strip().splitlines() or ["no answer"])[-1]
+    code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
+    return Check(subject, Outcome.FAIL, f"PostgreSQL answered: {message}{code}", error.diag.message_hint or "")

@@ -159,6 +159,11 @@ class JetStream:
         deleted: list[int] = (answer.get("state") or {}).get("deleted") or []
         return max(deleted, default=0)
 
+    def stream_names(self, subject: str) -> list[str]:
+        """The streams that take a subject, wildcards included."""
+        names = self._call("STREAM.NAMES", {"subject": subject}).get("streams") or []
+        return [str(name) for name in names]
+
     def delete_stream(self, name: str) -> bool:
         """Delete a stream with all it holds; False if there was none."""
         answer = self._ask(f"STREAM.DELETE.{check_stream_name(name)}")

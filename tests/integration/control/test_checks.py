@@ -1,0 +1,296 @@
+"""What `headgate check` says of publications, slots, tables and streams of a file, on several PostgreSQL versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headgate.config import Config
+from headgate.control.checks import Check, Outcome, run_checks
+from headgate.destinations.nats import JetStream, NatsOptions
+from headgate.embedded import Endpoints
+
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+NOBODY = 65534
+
+
+@contextmanager
+def debian_server(*settings: str) -> Iterator[str]:
+    """Debian's PostgreSQL 15 with its default settings but those given; yields its address."""
+    if not DEBIAN.exists():
+        pytest.skip("PostgreSQL 15 of Debian is not installed")
+    home = Path(tempfile.mkdtemp(prefix="hg15"))
+    account: dict[str, Any] = {}
+    if os.getuid() == 0:
+        os.chown(home, NOBODY, NOBODY)
+        account = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+    def run(program: str, *arguments: str) -> None:
+        command = [str(DEBIAN / program), "-D", str(home / "data"), *arguments]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, timeout=120, **account)
+        assert done.returncode == 0, done.stderr
+
+    try:
+        run("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = " ".join(["-c listen_addresses=''", f"-k {home}", *(f"-c {setting}" for setting in settings)])
+        run("pg_ctl", "-l", str(home / "log"), "-o", options, "-w", "start")
+        try:
+            yield f"host={home} user=postgres dbname=postgres"
+        finally:
+            run("pg_ctl", "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def debian_url() -> Iterator[str]:
+    with debian_server("wal_level=logical") as url:
+        yield url
+
+
+@pytest.fixture(params=["debian", "shared"])
+def admin_url(request: pytest.FixtureRequest, endpoints: Endpoints) -> str:
+    """Debian's PostgreSQL 15, then the server of all tests."""
+    url = request.getfixturevalue("debian_url") if request.param == "debian" else endpoints.postgres_url
+    assert isinstance(url, str)
+    return url
+
+
+@dataclass
+class Place:
+    """A server, a name for everything of this test, and a role that may do next to nothing."""
+
+    admin: psycopg.Connection[Any]
+    url: str
+    nats_url: str
+    name: str
+    directory: Path
+
+    def check(self, source: dict[str, Any] | None = None, destination: dict[str, Any] | None = None) -> list[Check]:
+        config = Config.model_validate(
+            {
+                "project": {"name": "checks", "data_dir": self.directory},
+                "postgres": {"url": self.url},
+                "nats": {"url": self.nats_url},
+                "sources": {
+                    "s": {"type": "postgres-cdc", "slot": self.name, "publication": self.name, **(source or {})}
+                },
+                "destinations": {
+                    "d": {"type": "nats", "stream": self.name, "subjects": [f"{self.name}.>"], **(destination or {})}
+                },
+                "pipelines": {"p": {"source": "s", "destinations": ["d"]}},
+            }
+        )
+        return list(run_checks(config, start_spark=False))
+
+    def fix_all(self, **sections: dict[str, Any]) -> list[Check]:
+        """Run every fix of what fails, then check again."""
+        for check in self.failures(**sections):
+            self.admin.execute(check.fix.encode())
+        return self.failures(**sections)
+
+    def failures(self, **sections: dict[str, Any]) -> list[Check]:
+        return [check for check in self.check(**sections) if check.outcome is Outcome.FAIL]
+
+    def found(self, subject: str, **sections: dict[str, Any]) -> list[Check]:
+        return [check for check in self.check(**sections) if check.subject == subject.format(self.name)]
+
+
+@pytest.fixture
+def place(admin_url: str, endpoints: Endpoints, tmp_path: Path) -> Iterator[Place]:
+    name = f"c{uuid.uuid4().hex[:8]}"
+    assert endpoints.nats_url is not None
+    url = psycopg.conninfo.make_conninfo(admin_url, user=name)
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute(f"create role {name} login replication; create schema {name}".encode())
+        yield Place(admin, url, endpoints.nats_url, name, tmp_path)
+        admin.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [name]
+        )
+        admin.execute(f"drop publication if exists {name}; drop schema {name} cascade".encode())
+        admin.execute(f"drop owned by {name}; drop role {name}".encode())
+
+
+def test_a_missing_publication_is_reported_although_another_exists(place: Place) -> None:
+    other = f"{place.name}_other"
+    place.admin.execute(f"create publication {other} for all tables".encode())
+    try:
+        (check,) = place.found("publication {}")
+        assert check.outcome is Outcome.FAIL
+        assert check.fix.startswith(f'CREATE PUBLICATION "{place.name}" FOR TABLE')
+    finally:
+        place.admin.execute(f"drop publication {other}".encode())
+
+
+def test_a_file_whose_parts_are_all_there_is_good(place: Place) -> None:
+    place.admin.execute(
+        f"""create table {place.name}.t (id int primary key);
+            grant usage on schema {place.name} to {place.name}; grant select on {place.name}.t to {place.name};
+            create publication {place.name} for table {place.name}.t""".encode()
+    )
+    place.admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [place.name])
+    assert not place.failures()
+    assert [check.found for check in place.found("publication {}")] == ["1 tables"]
+    (slot,) = place.found("slot {}")
+    assert "nobody reads it" in slot.found
+    (stream,) = place.found("replication connection")
+    assert stream.outcome is Outcome.OK
+    assert "timeline 1" in stream.found
+
+
+def test_rights_are_asked_column_by_column_and_mended_by_the_fix(place: Place) -> None:
+    place.admin.execute(
+        f"""create table {place.name}."odd Table" (id int primary key, secret text, "Shown" text);
+            create publication {place.name} for table {place.name}."odd Table" (id, "Shown")""".encode()
+    )
+    found = [check for check in place.failures() if check.subject == "table privilege"]
+    assert [check.fix for check in found] == [
+        f'GRANT USAGE ON SCHEMA "{place.name}" TO "{place.name}";',
+        f'GRANT SELECT ("id", "Shown") ON "{place.name}"."odd Table" TO "{place.name}";',
+    ]
+    assert place.fix_all() == []
+
+
+def test_a_role_that_may_not_replicate_hears_what_the_server_answered(place: Place) -> None:
+    place.admin.execute(f"alter role {place.name} noreplication".encode())
+    subjects = {check.subject: check for check in place.failures()}
+    assert subjects["replication privilege"].fix == f'ALTER ROLE "{place.name}" REPLICATION;'
+    assert "replication" in subjects["replication connection"].found.lower()
+
+
+def test_tables_of_the_file_that_are_not_published_are_named(place: Place) -> None:
+    place.admin.execute(
+        f"""create table {place.name}.a (id int primary key); create table {place.name}.b (id int primary key);
+            grant usage on schema {place.name} to {place.name};
+            grant select on all tables in schema {place.name} to {place.name};
+            create publication {place.name} for table {place.name}.a""".encode()
+    )
+    source = {"tables": [f"{place.name}.a", f"{place.name}.b"]}
+    (missing,) = place.failures(source=source)
+    assert missing.found == f"does not have the table {place.name}.b"
+    assert place.fix_all(source=source) == []
+
+
+def test_a_publication_that_the_file_lets_headgate_make_needs_its_rights(place: Place) -> None:
+    place.admin.execute(f"create table {place.name}.a (id int primary key)".encode())
+    source = {"tables": [f"{place.name}.a"]}
+    (check,) = place.found("publication {}", source=source)
+    assert check.outcome is Outcome.FAIL
+    place.admin.execute(
+        f"""grant create on database {place.admin.info.dbname} to {place.name};
+            grant usage, create on schema {place.name} to {place.name};
+            alter table {place.name}.a owner to {place.name}""".encode()
+    )
+    (check,) = place.found("publication {}", source=source)
+    assert (check.outcome, "is created" in check.found) == (Outcome.OK, True)
+    known = place.admin.execute("select 1 from pg_publication where pubname = %s", [place.name]).fetchone()
+    assert known is None  # looking creates nothing
+
+
+def test_partitions_identities_operations_and_policies_are_warned_of(place: Place) -> None:
+    place.admin.execute(
+        f"""create table {place.name}.root (id int) partition by range (id);
+            create table {place.name}.leaf partition of {place.name}.root for values from (0) to (9);
+            create table {place.name}.hidden (id int primary key);
+            alter table {place.name}.hidden enable row level security;
+            grant usage on schema {place.name} to {place.name};
+            grant select on all tables in schema {place.name} to {place.name};
+            create publication {place.name} for table {place.name}.root, {place.name}.hidden
+              with (publish = 'insert, update')""".encode()
+    )
+    warned = {check.subject: check for check in place.check() if check.outcome is Outcome.WARN}
+    assert f"{place.name}.leaf" in warned["replica identity"].found
+    assert f"{place.name}.hidden" in warned["row security"].found
+    publication = place.found("publication {}")
+    assert [check.found for check in publication] == [
+        "2 tables, only insert and update",
+        "partitions are published as tables of their own",
+    ]
+    for check in [*publication, warned["replica identity"], warned["row security"]]:
+        place.admin.execute(check.fix.encode())
+    warned = {check.subject: check for check in place.check() if check.outcome is Outcome.WARN}
+    assert "row security" not in warned
+    assert f"publication {place.name}" not in warned
+    assert "replica identity" not in warned  # the leaf has one, and events are named after the root
+
+
+def test_a_slot_of_another_kind_or_database_is_refused(place: Place) -> None:
+    place.admin.execute("select pg_create_physical_replication_slot(%s)", [place.name])
+    (check,) = place.found("slot {}")
+    assert check.outcome is Outcome.FAIL
+    assert "physical" in check.found
+    place.admin.execute("select pg_drop_replication_slot(%s)", [place.name])
+    place.admin.execute(f"create database {place.name}".encode())
+    try:
+        elsewhere = psycopg.conninfo.make_conninfo(place.url, dbname=place.name, user=place.admin.info.user)
+        with psycopg.connect(elsewhere, autocommit=True) as other:
+            other.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [place.name])
+        (check,) = place.found("slot {}")
+        assert check.outcome is Outcome.FAIL
+        assert f"belongs to the database {place.name}" in check.found
+        place.admin.execute("select pg_drop_replication_slot(%s)", [place.name])
+    finally:
+        place.admin.execute(f"drop database {place.name}".encode())
+
+
+def test_failover_is_asked_of_the_slot_and_the_primary(place: Place) -> None:
+    place.admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [place.name])
+    source = {"failover": True}
+    if place.admin.info.server_version < 170000:
+        (check,) = place.found("failover", source=source)
+        assert (check.outcome, "17" in check.found) == (Outcome.FAIL, True)
+        return
+    (slot,) = place.found("failover slot", source=source)
+    assert slot.outcome is Outcome.FAIL
+    _, command, _ = slot.fix.rsplit("'", 2)
+    with psycopg.connect(place.url, replication="database", autocommit=True) as walsender:
+        walsender.execute(command.encode())
+    (slot,) = place.found("failover slot", source=source)
+    assert slot.outcome is Outcome.OK
+    (waits,) = place.found("synchronized_standby_slots", source=source)
+    assert waits.outcome is Outcome.WARN
+    assert "ALTER SYSTEM SET synchronized_standby_slots" in waits.fix
+
+
+def test_a_stream_that_differs_is_told_with_the_setting(place: Place) -> None:
+    options = NatsOptions(url=place.nats_url, stream=place.name, subjects=(f"{place.name}.>",))
+    (check,) = place.found("stream {}")
+    assert (check.outcome, "none yet" in check.found) == (Outcome.OK, True)
+    with JetStream.open(options) as jetstream:
+        assert jetstream.stream_info(place.name) is None  # looking creates nothing
+        info = jetstream.ensure_stream(options)
+        (check,) = place.found("stream {}", destination={"max_age": "1d"})
+        assert "next start changes max_age" in check.found
+        jetstream.update_stream({**info.config, "max_msgs_per_subject": 1})
+        (check,) = place.found("stream {}")
+        assert (check.outcome, "max_msgs_per_subject" in check.found) == (Outcome.FAIL, True)
+        (check, _) = place.found("stream {}_2", destination={"stream": f"{place.name}_2"})
+        assert f"{place.name} takes {place.name}.> already" in check.found
+
+
+def test_default_settings_of_debian_are_told_with_their_remedies(tmp_path: Path, endpoints: Endpoints) -> None:
+    with debian_server("max_replication_slots=1") as url, psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("select pg_create_physical_replication_slot('taken')")
+        assert endpoints.nats_url is not None
+        place = Place(admin, url, endpoints.nats_url, "shop", tmp_path)
+        found = {check.subject: check for check in place.check()}
+        assert (found["wal_level"].outcome, found["wal_level"].found) == (Outcome.FAIL, "replica")
+        assert found["max_replication_slots"].outcome is Outcome.FAIL
+        assert found["max_slot_wal_keep_size"].outcome is Outcome.WARN
+        for subject in ("wal_level", "max_replication_slots", "max_slot_wal_keep_size"):
+            for statement in found[subject].fix.split("--")[0].split(";"):
+                if statement.strip():
+                    admin.execute(statement.encode())
+        assert json.loads(json.dumps([check.as_dict() for check in place.check()]))
