@@ -52,6 +52,9 @@ def measure(bench: Bench) -> None:
     floor = f["pg_recvlogical_rows_per_second"]
     bench.check("reader alone / pg_recvlogical", f["reader_alone_rows_per_second"] / floor, 0.9, "higher")
     bench.check("decode, us CPU per row", f["decode_us_per_row"], 1.5, "lower")
+    for name in ("json", "debezium"):
+        ratio = f[f"decode_{name}_us_per_row"] / f["decode_us_per_row"]
+        bench.check(f"decode, {name} / MessagePack", ratio, 1.8, "lower")
     bench.check("end to end / slower of both together", f["end_to_end_rows_per_second"] / limit, 0.7, "higher")
     bench.check("commit to ack, p50 ms", f["latency_p50_ms"], 250, "lower")
     bench.check("commit to ack, p99 ms", f["latency_p99_ms"], 600, "lower")

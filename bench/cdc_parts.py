@@ -20,7 +20,7 @@ from bench.harness import Bench
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher
 from headgate.embedded import Endpoints
 from headgate.sources.postgres_cdc.catalog import read_types
-from headgate.sources.postgres_cdc.decode import RangeDecoder
+from headgate.sources.postgres_cdc.decode import Format, RangeDecoder
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.reader import ReaderOptions
@@ -101,19 +101,23 @@ def _decode(bench: Bench, spool: Path) -> list[pa.RecordBatch]:
     index = SpoolIndex(spool)
     index.refresh()
     slices = index.slices(0, index.end_lsn)
-    batches: list[pa.RecordBatch] = []
-    seconds: list[float] = []
-    for _ in range(1 + _TURNS):
-        decoder = RangeDecoder(
-            origin="1", relations=relations_before(spool, 0), types=read_types(spool), format="msgpack",
-            subject="cdc.{schema}.{table}.{op}",
-        )  # fmt: skip
-        began = time.process_time()
-        batches = list(decoder.decode(spool_buffers(slices)))
-        seconds.append(time.process_time() - began)
-    count = sum(batch.num_rows for batch in batches)
-    bench.figure("decode_us_per_row", statistics.median(seconds[1:]) / count * 1e6)  # the first one compiles
-    bench.figure("payload_bytes_per_row", sum(b.column("_payload").nbytes for b in batches) / count)
+    formats: tuple[Format, ...] = ("debezium", "json", "msgpack")
+    for format_ in formats:
+        name = "" if format_ == "msgpack" else f"{format_}_"
+        batches: list[pa.RecordBatch] = []
+        seconds: list[float] = []
+        for _ in range(1 + _TURNS):
+            decoder = RangeDecoder(
+                origin="1", relations=relations_before(spool, 0), types=read_types(spool), format=format_,
+                subject="cdc.{schema}.{table}.{op}",
+            )  # fmt: skip
+            began = time.process_time()
+            batches = list(decoder.decode(spool_buffers(slices)))
+            seconds.append(time.process_time() - began)
+        count = sum(batch.num_rows for batch in batches)
+        # The first one compiles.
+        bench.figure(f"decode_{name}us_per_row", statistics.median(seconds[1:]) / count * 1e6)
+        bench.figure(f"payload_{name}bytes_per_row", sum(b.column("_payload").nbytes for b in batches) / count)
     return batches
 
 

@@ -1,6 +1,7 @@
 -- Every type that both know, with ordinary and with odd values; then every kind of change.
 create type mood as enum ('sad', 'ok');
 create domain posint as int check (value > 0);
+create domain price as numeric(10, 2);
 create type pair as (a int, b text);
 create table every (
   id int primary key, i2 int2, i8 int8, f4 float4, f8 float8, n numeric, n102 numeric(10, 2), n50 numeric(5),
@@ -12,7 +13,7 @@ create table every (
   ia int[], i8a bigint[], ta text[], na numeric(10, 2)[], tsa timestamp[], tza timestamptz[], da date[], ja jsonb[],
   ba bool[], ua uuid[], fa float8[], ma mood[], tma time[],
   ia2 int[], bya bytea[], nva numeric[], iva interval[], nm name, pr pair, bx box, ln line, mr int4multirange, ls pg_lsn,
-  tq tsquery, x8 xid8
+  tq tsquery, x8 xid8, dn price
 );
 create table keyed (id int primary key, a int not null, b text not null default 'deft', c timestamptz not null,
                     d numeric(10, 2) not null, e jsonb not null, f int default 5, g bool not null default true,
@@ -44,7 +45,7 @@ insert into every values (
   '{2024-02-29 12:34:56.789012}', '{2024-02-29 12:34:56.789012+00}', '{2024-02-29}', '{"{\"a\": 1}"}', '{t,f}',
   '{123e4567-e89b-12d3-a456-426614174000}', '{1.5,NaN}', '{ok,sad}', '{12:00}',
   '{{1,2},{3,4}}', '{"\\xdead"}', '{1,2.50}', '{1 day}', 'nm', row(1, 'x y'), '(3,4),(1,2)', '{1,2,3}', '{[1,3),[5,7)}',
-  '16/B374D848', 'a & b', '7'
+  '16/B374D848', 'a & b', '7', 1.50
 );
 insert into every (id) values (2);
 insert into every (id, f4, f8, n, n102, dt, ts, tstz, tm, ttz, iv, i8, tx, m, n50)
@@ -62,8 +63,10 @@ insert into every (id, n, f8, iv) values (8, -100, 1e-5, '-1 days +02:00');
 insert into every (id, n, f8) values (9, 12345678901234567890123456789012345678901234567890, 123456789.123);
 insert into keyed values (1, 5, 'x', '2024-01-01 00:00+00', 1.5, '{}', 6, false, 'h', 1.5, '2024-01-01',
                           '123e4567-e89b-12d3-a456-426614174000', '{1}');
-update keyed set a = 6;
-update keyed set id = 2;
+insert into keyed (id, a, c, d, e, f, i, j, k, l) values (7, 5, 'epoch', 1.5, '{}', null, 1.5, '2024-01-01',
+                                                          '123e4567-e89b-12d3-a456-426614174000', '{1}');
+update keyed set a = 6 where id = 1;
+update keyed set id = 2 where id = 1;
 delete from keyed;
 insert into by_index values (1, 2, 'x');
 update by_index set b = 3;

@@ -130,7 +130,7 @@ def test_a_number_of_any_length_is_exact() -> None:
 
 
 def _repeated(digit: int, times: int) -> int:
-    return digit * (10**times - 1) // 9
+    return digit * (int(10**times) - 1) // 9
 
 
 MODES = [
@@ -213,6 +213,24 @@ def test_an_old_row_has_every_column_with_defaults_where_null_is_no_value() -> N
     encoder = DebeziumEncoder(TYPES, described=lambda relation: {"primary_key": ["id"], "columns": columns})
     event = Event(Operation.DELETE, Position(9), 9, 0, 1, ITEM, data=(b"1", UNCHANGED, UNCHANGED))
     assert shown(event, encoder)[0] == ("d", 0, {"id": 1, "note": "deft", "n": 0}, None)
+
+
+@pytest.mark.parametrize(
+    ("base", "base_type", "text", "value"),
+    [
+        (1700, "numeric(10,2)", "1.50", "AJY="),
+        (1700, "numeric", "1.50", {"scale": 1, "value": "Dw=="}),
+        (1083, "time(3) without time zone", "12:00:00.5", 43200500),
+        (1114, "timestamp(3) without time zone", "2024-01-01 00:00:00", 1704067200000),
+        (1560, "bit(5)", "10101", "FQ=="),
+    ],
+)
+def test_a_domain_has_the_precision_of_its_own_type(base: int, base_type: str, text: str, value: Any) -> None:
+    types = TypeCatalog([TypeInfo(20010, "price", TypeKind.DOMAIN, base=base)])
+    described = {"columns": [{"name": "v", "base_type": base_type}]}
+    encoder = DebeziumEncoder(types, described=lambda relation: described)
+    event = Event(Operation.INSERT, Position(1), 1, 0, 1, table(("v", 20010, -1)), data=(text.encode(),))
+    assert json.loads(encoder.encode(event, NOW_US))["after"]["v"] == value
 
 
 def test_truncate_is_skipped_unless_wanted() -> None:

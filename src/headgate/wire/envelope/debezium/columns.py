@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from headgate.wire.pgtypes.arrays import array_codec
 from headgate.wire.pgtypes.hstore import HSTORE
 from headgate.wire.pgtypes.scalars import BOOL, BYTEA, FLOAT, INT, TEXT
 
-__all__ = ["ColumnForm", "ColumnForms", "default_json"]
+__all__ = ["ColumnForm", "ColumnForms", "default_json", "field_schema", "typmod_of"]
 
 Json = Callable[[str], str]
 Schema = dict[str, Any]
@@ -279,6 +280,16 @@ def field_schema(form: ColumnForm, name: str, *, optional: bool, default: str | 
     if default is not None:
         schema["default"] = json.loads(default)
     return _ordered(schema)
+
+
+def typmod_of(base_type: str | None) -> int:
+    """The modifier of a domain's own type, as the catalog prints it: `numeric(10,2)`, `time(3) without time zone`."""
+    match = re.search(r"\((\d+)(?:,(-?\d+))?\)", base_type or "")
+    if match is None or base_type is None:
+        return -1
+    if base_type.startswith("numeric"):
+        return (int(match[1]) << 16 | int(match[2] or 0) & 0x7FF) + _NUMERIC_HEADER
+    return int(match[1])
 
 
 def default_json(form: ColumnForm, expression: str | None) -> str | None:

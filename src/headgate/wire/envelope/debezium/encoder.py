@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError
-from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema
+from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema, typmod_of
 from headgate.wire.envelope.debezium.options import DebeziumOptions
 from headgate.wire.envelope.debezium.schema import envelope_schema, message_schema
 from headgate.wire.envelope.debezium.values import written_bytes
@@ -139,7 +139,8 @@ class DebeziumEncoder:
         forms, fills, fields = [], [], []
         for column in relation.columns:
             detail = details.get(column.name, {})
-            form = self._forms.of(column.type_id, column.type_modifier, tuple(detail.get("labels") or ()))
+            typmod = column.type_modifier if column.type_modifier >= 0 else typmod_of(detail.get("base_type"))
+            form = self._forms.of(column.type_id, typmod, tuple(detail.get("labels") or ()))
             optional = bool(detail.get("nullable", True)) and column.name not in primary
             default = default_json(form, detail.get("default"))
             forms.append(form)
