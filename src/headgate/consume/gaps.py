@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.consume.change import MESSAGE, Change
-from headgate.consume.subjects import GAP_PREFIX
 from headgate.consume.tables import TableName
+from headgate.wire.envelope import GAP_PREFIX
 
 __all__ = ["Gap", "gap_of"]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headgate.consume.tables import TableName
-from headgate.wire.envelope import subject_token
+from headgate.wire.envelope import GAP_PREFIX, subject_token
 from headgate.wire.envelope.subject import fill_subject
 from headgate.wire.nats import covers
 
-__all__ = ["GAP_PREFIX", "chain_of", "filters", "previous_of", "table_chain", "table_subject"]
+__all__ = ["chain_of", "filters", "previous_of", "table_chain", "table_subject"]
 
-GAP_PREFIX = "headgate.gap"
 _PREVIOUS_HEADER = "Headgate-Previous"
 
 

@@ -13,6 +13,7 @@ from headgate.model import AuthError, ConfigError, HeadgateError, StateError
 from headgate.postgres import Connection, connect, postgres_error
 from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW
 from headgate.sources.postgres_cdc.replication import PublicationAway
+from headgate.wire.envelope import GAP_PREFIX
 from headgate.wire.pgoutput import parse_lsn
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "slot_state",
 ]
 
-GAP_PREFIX = "headgate.gap"  # of the logical message that tells consumers of a gap
 
 _SLOT = """
 select plugin, database, slot_type, active, active_pid, to_jsonb(s) ->> 'wal_status' as wal_status,

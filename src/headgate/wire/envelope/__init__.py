@@ -62,11 +62,19 @@ from headgate.wire.envelope.event import Event, Operation, events, iso_time, mes
 from headgate.wire.envelope.msgpack import MAX_DEPTH, packb, unpackb
 from headgate.wire.envelope.native import JsonEncoder, MessagePackEncoder
 from headgate.wire.envelope.schema_event import SCHEMA, encode_fields, schema_event
-from headgate.wire.envelope.subject import DEFAULT_SUBJECT, TABLE_SUBJECT, key_token, subject_of, subject_token
+from headgate.wire.envelope.subject import (
+    DEFAULT_SUBJECT,
+    GAP_PREFIX,
+    TABLE_SUBJECT,
+    key_token,
+    subject_of,
+    subject_token,
+)
 from headgate.wire.envelope.version import schema_version
 
 __all__ = [
     "DEFAULT_SUBJECT",
+    "GAP_PREFIX",
     "MAX_DEPTH",
     "SCHEMA",
     "TABLE_SUBJECT",
