@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import StateError
 from headgate.sources.postgres_cdc.catalog import read_types
-from headgate.sources.postgres_cdc.continuity import position_of
+from headgate.sources.postgres_cdc.continuity import WalPosition, position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.datasource import CdcStreamReader
 from headgate.sources.postgres_cdc.decode import RangeDecoder
@@ -496,3 +498,21 @@ def test_a_lost_slot_is_told_also_if_the_memory_is_lost_with_it(admin: Admin, re
     admin.execute("insert into t values (3, 'after the gap')")
     wait_until(lambda: ids(spool) == [3])
     assert [marker["reason"] for marker in markers(spool)] == ["slot"]
+
+
+def test_a_server_told_to_stop_waits_for_what_is_not_delivered(
+    own: PostgresServer, own_reader: Start, spool: Path
+) -> None:
+    process = own_reader()
+    process.ensure()
+    insert(own, 1)
+    wait_until(lambda: ids(spool) == [1])
+    pid = own.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGINT)  # a fast shutdown
+    with pytest.raises(AssertionError, match="timed out"):
+        wait_until(lambda: not own.alive(), 2)
+    state = SpoolControl(spool).read_state()
+    assert state is not None
+    SpoolControl(spool).confirm(WalPosition(state.timeline, state.spool_end_lsn))
+    wait_until(lambda: not own.alive(), 60)
