@@ -178,7 +178,9 @@ class Follower:
         """The steps that messages bring. Made one by one: the place in the stream is that of what was given out."""
         for message in messages:
             self._at = message.sequence
-            self._check_link(message)
+            previous = previous_of(message.headers)
+            if previous is not None:
+                self._check_link(message, previous)
             try:
                 payload = await payloads.whole(message.payload, message.headers)
             except PartMissing as missing:
@@ -187,8 +189,8 @@ class Follower:
             if payload is None:
                 continue
             change = read_change(payload, self._shape)
-            key = TransactionKey.of(change)
-            if self._is_behind(change, key.origin, message):
+            key = self._open.key if self._open is not None and self._open.key.has(change) else TransactionKey.of(change)
+            if self._is_behind(change, key.origin, message, is_chained=previous is not None):
                 continue
             if self._open is not None and self._open.key != key:
                 if (end := self._end_by(change, key)) is not None:
@@ -346,7 +348,7 @@ class Follower:
                 remedy="start again: it goes on with this event; if it comes again, take new snapshots",
             )
 
-    def _is_behind(self, change: Change, origin: str, message: Message) -> bool:
+    def _is_behind(self, change: Change, origin: str, message: Message, *, is_chained: bool) -> bool:
         """Whether an event stands behind its place in the order: a repetition, or one that was sent late.
 
         Streams that a bridge has for itself have neither. In others a repetition that is remembered is left out; for
@@ -355,7 +357,7 @@ class Follower:
         msg_id, newest = change.msg_id, self._newest.get(origin)
         if newest is None or msg_id > newest or gap_of(change) is not None:  # a gap may begin another order
             self._newest[origin] = msg_id
-            if previous_of(message.headers) is None:
+            if not is_chained:
                 self._recent.add(msg_id)
             return False
         name = TableName(change.schema or "", change.table or "")
@@ -431,13 +433,9 @@ class Follower:
         for joined in self.joined.values():
             joined.whole = max(joined.whole, upto)
 
-    def _check_link(self, message: Message) -> None:
+    def _check_link(self, message: Message, previous: int) -> None:
         """Each message names the one before it of its table: is that one known?"""
-        names = self._chains.get(chain_of(message.subject))
-        previous = previous_of(message.headers) if names else None
-        if not names or previous is None:
-            return
-        for name in names:
+        for name in self._chains.get(chain_of(message.subject), ()):
             joined = self.joined.get(name)
             if joined is None or message.sequence <= joined.after:
                 continue

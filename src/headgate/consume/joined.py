@@ -29,6 +29,11 @@ class TransactionKey(NamedTuple):
     def of(cls, change: Change) -> TransactionKey:
         return cls(change.commit_lsn, change.xid, origin_of(change.msg_id))
 
+    def has(self, change: Change) -> bool:
+        """Whether it is the key of a change."""
+        commit_lsn, xid, origin = self
+        return change.commit_lsn == commit_lsn and change.xid == xid and change.msg_id.startswith(f"{origin}-")
+
 
 @dataclass(slots=True)
 class Joined:
