@@ -278,14 +278,6 @@ def test_columns_of_one_name_as_in_the_reference() -> None:
         assert found == reference_rows([buffer], types=TYPES, form=form)
 
 
-def test_json_as_text_is_the_catalogs_choice() -> None:
-    types = TYPES.with_json_as_text()
-    buffer = spooled([BEGIN, Insert(1, ROW)])
-    for form in ("msgpack", "json"):
-        found = fast_rows(fast_batches([buffer], [ITEM], types=types, form=form, images=True), images=True)
-        assert found == reference_rows([buffer], [ITEM], types=types, form=form)
-
-
 def test_a_decoder_is_made_where_it_is_used() -> None:
     """What it is made from travels to the executors."""
     arguments = pickle.loads(pickle.dumps({"origin": SYSTEM, "relations": [ITEM], "types": TYPES}))

@@ -13,7 +13,7 @@ from headgate.wire.pgtypes.builtin import BUILTIN
 from headgate.wire.pgtypes.codec import Codec
 from headgate.wire.pgtypes.hstore import HSTORE
 from headgate.wire.pgtypes.records import composite_codec
-from headgate.wire.pgtypes.scalars import BOOL, BYTEA, FLOAT, INT, JSON, JSON_TEXT, TEXT
+from headgate.wire.pgtypes.scalars import BOOL, BYTEA, FLOAT, INT, JSON, TEXT
 from headgate.wire.pgtypes.temporal import DATE, TIMESTAMP, TIMESTAMPTZ, TIMETZ
 from headgate.wire.pgtypes.typeinfo import TypeInfo, TypeKind
 
@@ -60,28 +60,20 @@ def announced_type(oid: int, schema: str, name: str) -> TypeInfo | None:
 
 
 class TypeCatalog:
-    """The types of one database. Immutable: a new type makes a new catalog (`with_types`). Can be pickled.
+    """The types of one database. Immutable: a new type makes a new catalog (`with_types`). Can be pickled."""
 
-    `json_as_text` makes JSON columns strings of JSON text inside JSON, as Debezium has them, instead of JSON.
-    """
+    __slots__ = ("_codecs", "_types")
 
-    __slots__ = ("_codecs", "_json_as_text", "_types")
-
-    def __init__(self, types: Iterable[TypeInfo] = (), *, json_as_text: bool = False) -> None:
+    def __init__(self, types: Iterable[TypeInfo] = ()) -> None:
         self._types = {info.oid: info for info in types}
-        self._json_as_text = json_as_text
         self._codecs: dict[int, Codec] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (tuple(self._types.values()), self._json_as_text)
+        return TypeCatalog, (tuple(self._types.values()),)
 
     def with_types(self, types: Iterable[TypeInfo]) -> TypeCatalog:
         """This catalog and more types; a type that is already known is replaced."""
-        return TypeCatalog([*self._types.values(), *types], json_as_text=self._json_as_text)
-
-    def with_json_as_text(self) -> TypeCatalog:
-        """The same types, with JSON columns as strings."""
-        return TypeCatalog(self._types.values(), json_as_text=True)
+        return TypeCatalog([*self._types.values(), *types])
 
     def info(self, oid: int) -> TypeInfo | None:
         """What is known of a type."""
@@ -113,11 +105,5 @@ class TypeCatalog:
 
     def _base(self, info: TypeInfo) -> Codec:
         codec = _BUILTIN_CODECS.get(info.oid)
-        if codec is JSON and self._json_as_text:
-            return JSON_TEXT
         # hstore is an extension: its oid differs from database to database, so its name must do.
         return codec or (HSTORE if info.name == "hstore" else TEXT)
-
-
-def _rebuild(types: tuple[TypeInfo, ...], json_as_text: bool) -> TypeCatalog:
-    return TypeCatalog(types, json_as_text=json_as_text)

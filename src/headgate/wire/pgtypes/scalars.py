@@ -13,7 +13,7 @@ import re
 
 from headgate.wire.pgtypes.codec import Codec, Value, malformed, quote, unfit
 
-__all__ = ["BOOL", "BYTEA", "FLOAT", "INT", "JSON", "JSON_TEXT", "TEXT", "json_base64"]
+__all__ = ["BOOL", "BYTEA", "FLOAT", "INT", "JSON", "TEXT", "json_base64"]
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
@@ -126,4 +126,3 @@ FLOAT = Codec("float", _float, _float_json, _float_back)
 BYTEA = Codec("bytea", _bytea, _bytea_json, _bytea_back)
 # The value of a JSON column is its text: parsing it would lose duplicate keys, key order and long numbers.
 JSON = Codec("json", _same, _spliced, _text_back)
-JSON_TEXT = Codec("json", _same, quote, _text_back)

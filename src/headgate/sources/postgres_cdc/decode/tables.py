@@ -11,7 +11,7 @@ from headgate.sources.postgres_cdc.decode.layout import Table, Tables
 from headgate.sources.postgres_cdc.decode.reference import ValueWriter
 from headgate.sources.postgres_cdc.decode.wording import Fields, Wording
 from headgate.wire.pgoutput import Column, Relation
-from headgate.wire.pgtypes import TypeCatalog, quote
+from headgate.wire.pgtypes import TypeCatalog
 
 __all__ = ["FormTables", "TextTable", "table_of"]
 
@@ -87,10 +87,7 @@ class FormTables(TextTable):
         return writer(value)
 
     def _rule(self, type_id: int) -> int:
-        codec = self._types.codec(type_id)
-        if self._wording.form == layout.JSON and codec.json is quote:
-            return layout.TEXT  # also JSON, where the catalog wants it as a string
-        return _RULES.get(codec.name, layout.SLOW)
+        return _RULES.get(self._types.codec(type_id).name, layout.SLOW)
 
     def _is_whole(self, relation: Relation) -> bool:
         """A map has no key twice, so the reference drops such a column. No server has one."""
