@@ -33,6 +33,7 @@ _MAX_BYTES = 16 << 20  # of one request; more than any message may have
 _EXPIRES_S = 30
 _HEARTBEAT_S = 5
 _INACTIVE_S = 120.0
+_QUESTIONS = 100  # at a time: a reader of a thousand tables has a thousand subjects
 
 
 class SequenceGone(Exception):  # noqa: N818 - a fact about the stream; the consumer acts on it
@@ -120,11 +121,13 @@ class StreamReader:
         What the last message said of others behind it is as old as that message, so it proves nothing. The stream
         itself is asked for the next message behind what was given out.
         """
-        if self._queue:
-            return False
-        for subject in self._filters or [">"]:
-            found = await self._link.next_on(self._stream, subject, self.sequence + 1)
-            if self._queue or (found is not None and found <= last):
+        if self._queue or last <= self.sequence:
+            return not self._queue
+        subjects, begin = self._filters or [">"], self.sequence + 1
+        for at in range(0, len(subjects), _QUESTIONS):
+            asked = [self._link.next_on(self._stream, each, begin) for each in subjects[at : at + _QUESTIONS]]
+            found = await asyncio.gather(*asked)
+            if self._queue or any(each is not None and each <= last for each in found):
                 return False
         self.sequence = max(self.sequence, last)
         return True

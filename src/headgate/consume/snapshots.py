@@ -85,6 +85,8 @@ class Snapshots:
                 logger.warning("%s: the snapshot %s failed: %s", table, info.snapshot_id, info.error)
             elif info.cdc_sequence >= behind:
                 return info
+            elif (await self._link.state(self._cdc_stream)).last < behind:
+                return info  # the stream is another one by now, which whoever reads it will see
             else:  # somebody asked for it before
                 logger.info("%s: the snapshot %s was begun too early; asking again", table, info.snapshot_id)
         raise DataError(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from nats.js.api import StreamConfig
 
+from headgate.replica import Replica, open_target, stop
+from tests.bootstrap import Origin, fresh_database
 from tests.bootstrap.written import Place, Written
 from tests.integration.consume.reading import Reader, run, until
 
@@ -118,6 +122,54 @@ def test_a_half_transaction_before_a_marker_is_not_given_out() -> None:
         await until(lambda: reader.snapshots == ["a", "b", "a"])
         assert reader.transactions == []
         await reader.stop()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("wanted", [["users"], "*"])
+def test_a_marker_that_postgres_has_written(wanted: Wanted, is_json: bool, tmp_path: Path) -> None:
+    """The replica of a table whose change was lost is exact again, without a restart."""
+
+    async def test() -> None:
+        with fresh_database() as database:
+            origin = await Origin.open(database, "create table users (id int primary key)", is_json=is_json)
+            target = open_target(f"sqlite:///{tmp_path}/r.db")
+            replica = Replica(target, database.nats_url, wanted)
+            task = asyncio.create_task(replica.run())
+            await until(lambda: replica.progress.caught_up)
+            origin.sql("insert into users values (1)")
+            origin._transactions()  # read, and sent nowhere
+            content = '{"reason": "slot", "tables": [["public", "users"]]}'
+            origin.sql(f"select pg_logical_emit_message(true, 'headgate.gap', '{content}')")
+            origin.sql("insert into users values (2)")
+            await origin.pump()
+            connection = sqlite3.connect(tmp_path / "r.db")
+            await until(lambda: list(connection.execute("select id from users order by id")) == [(1,), (2,)])
+            connection.close()
+            await stop(task)
+            target.close()
+            assert origin.requests == ["users", "users"]
+            await origin.close()
+
+    async def within_time() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(within_time())
+
+
+def test_a_reader_of_many_tables_is_up_to_date_at_once() -> None:
+    async def test(written: Written) -> None:
+        tables = [f"t{number}" for number in range(250)]
+        for table in tables:
+            await written.describe(table)
+        reader = Reader([*tables, "a"])
+        await reader.until_caught_up()
+        await written.event(("a", 1), Place(1, 2, 0))
+        await written.event(("b", 1), Place(1, 2, 1))  # ends it, and is not read
+        await reader.until_caught_up()
+        assert reader.tables["a"] == [1]
 
     run(test)
 
