@@ -21,6 +21,10 @@ from headgate.config import Config
 from headgate.control.checks import Check, Outcome, run_checks
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints
+from headgate.embedded.postgres import PostgresServer
+from tests.cdc.standby import standby_of, two_hosts
+from tests.integration.cdc.conftest import new_server
+from tests.integration.cdc.watching import wait_until
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 NOBODY = 65534
@@ -262,6 +266,60 @@ def test_failover_is_asked_of_the_slot_and_the_primary(place: Place) -> None:
     (waits,) = place.found("synchronized_standby_slots", source=source)
     assert waits.outcome is Outcome.WARN
     assert "ALTER SYSTEM SET synchronized_standby_slots" in waits.fix
+
+
+def test_a_standby_of_the_address_is_asked_whether_it_copies_the_slot(endpoints: Endpoints, tmp_path: Path) -> None:
+    assert endpoints.nats_url is not None
+    (tmp_path / "primary").mkdir()
+    primary = new_server(tmp_path / "primary", 18)
+    primary.start()
+    try:
+        with psycopg.connect(primary.url, autocommit=True) as admin:
+            admin.execute("create table t (id int primary key); create publication shop for table t")
+            admin.execute("select pg_create_logical_replication_slot('shop', 'pgoutput', false, false, true)")
+            admin.execute("select pg_create_physical_replication_slot('standby_slot')")
+            standby = standby_of(primary, tmp_path / "standby")
+            try:
+                place = Place(admin, two_hosts(standby, primary, "headgate"), endpoints.nats_url, "shop", tmp_path)
+                _ask_standby(place, standby)
+            finally:
+                standby.stop()
+    finally:
+        primary.stop()
+
+
+def _ask_standby(place: Place, standby: PostgresServer) -> None:
+    host = psycopg.conninfo.conninfo_to_dict(standby.url)
+    subject = f"standby {host['host']}:{host['port']}"
+    (asked,) = place.found(subject, source={"failover": True})
+    assert asked.outcome is Outcome.WARN
+    assert "sync_replication_slots is off" in asked.found
+    assert "hot_standby_feedback is off" in asked.found
+    with psycopg.connect(standby.url, autocommit=True) as there:
+        for statement in asked.fix.split("--")[0].replace("its_slot_on_the_primary", "standby_slot").split(";"):
+            if statement.strip():
+                there.execute(statement.encode())
+    wait_until(lambda: _is_copied(place, standby), 90)
+    (asked,) = place.found(subject, source={"failover": True})
+    assert (asked.outcome, asked.found) == (Outcome.OK, "copies the slot")
+    (waits,) = place.found("synchronized_standby_slots", source={"failover": True})
+    for statement in waits.fix.split(";"):
+        if statement.strip():
+            place.admin.execute(statement.encode())
+    wait_until(lambda: _outcome(place, "synchronized_standby_slots") is Outcome.OK, 30)
+
+
+def _outcome(place: Place, subject: str) -> Outcome:
+    return place.found(subject, source={"failover": True})[0].outcome
+
+
+def _is_copied(place: Place, standby: PostgresServer) -> bool:
+    """A copy is complete once the slot has moved past where the standby began."""
+    place.admin.execute("select pg_log_standby_snapshot()")
+    place.admin.execute("select pg_replication_slot_advance('shop', pg_current_wal_lsn())")
+    query = "select 1 from pg_replication_slots where slot_name = 'shop' and synced and not temporary"
+    with psycopg.connect(standby.url, autocommit=True) as there:
+        return there.execute(query).fetchone() is not None
 
 
 def test_a_stream_that_differs_is_told_with_the_setting(place: Place) -> None:
