@@ -170,11 +170,16 @@ class Knowledge:
         return found
 
     def _altered(self, notes: Sequence[_Ddl]) -> list[Description]:
-        """Shapes of the published tables that were altered; of all, if nobody says which."""
-        published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
+        """Shapes of the published tables that were altered; of all, if nobody says which.
+
+        A table that is new is told with its first row: whoever makes thousands of them should not wait for this.
+        """
         named = [note.relations for note in notes if note.relations is not None]
+        wanted = {number for numbers in named for number in numbers if self._schemas.knows(number)}
+        if len(named) == len(notes) and not wanted:
+            return []
+        published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
         if len(named) == len(notes):
-            wanted = {number for numbers in named for number in numbers}
             published = [each for each in published if each.relation_id in wanted]
         return self._describe(published)
 

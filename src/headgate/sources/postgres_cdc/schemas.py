@@ -164,6 +164,10 @@ class SchemaBook:
                 self._write(relation_id)
         return back
 
+    def knows(self, relation_id: int) -> bool:
+        """Whether the relation is a table that is or was published."""
+        return self._book is not None and relation_id in self._book.tables
+
     def announce(
         self, commit_lsn: int, relations: Sequence[Relation], *, ddl: Callable[[], list[Description]] | None
     ) -> list[Description]:
