@@ -92,6 +92,9 @@ def test_keys_of_all_sorts(source: Source, tmp_path: Path, definition: str, inse
 
 
 def test_generated_columns_are_left_out_or_not_as_in_the_stream(source: Source, tmp_path: Path) -> None:
+    [[version]] = source.sql("select current_setting('server_version_num')::int")
+    if version < 180000:
+        pytest.skip("generated columns are published, and virtual, since PostgreSQL 18")
     source.sql(
         "create table made (id int primary key, a int, double int generated always as (a * 2) stored,"
         " triple int generated always as (a * 3) virtual, b text)"
