@@ -337,6 +337,9 @@ def test_transactions_that_a_new_primary_never_had_are_told(
     """The standby stood still while the old primary went on, and all of that was delivered."""
     primary, standby = pair
     address = two_hosts(primary, standby, "bridge")
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        connection.execute("create type two as (a int, b int); create table typed (id int primary key, v two)")
+        connection.execute("alter publication p add table typed")
     (process, *_), stop = opened(address, spool, failover=True)
     read_and_confirm(primary, process, spool, 1)
     wait_for_slot(primary, standby)
@@ -346,6 +349,10 @@ def test_transactions_that_a_new_primary_never_had_are_told(
     with psycopg.connect(primary.url, autocommit=True) as connection:
         gone = "select 1 from pg_stat_replication where application_name = 'standby'"
         wait_until(lambda: connection.execute(gone).fetchone() is None)
+    with psycopg.connect(primary.url, autocommit=True) as connection:
+        connection.execute("insert into typed values (100, (1, 2)); alter type two rename attribute a to lost")
+        connection.execute("insert into typed values (101, (1, 2)); alter table typed add lost int")
+        connection.execute("insert into typed values (102, (1, 2), 3)")
     insert(primary, 2, 3, 4)
     wait_until(lambda: {2, 3, 4} <= set(ids(spool)))
     source = source_of(address)
@@ -354,6 +361,8 @@ def test_transactions_that_a_new_primary_never_had_are_told(
         confirm_all(connection, spool)
     primary.kill()
     promote(standby)
+    with psycopg.connect(standby.url, autocommit=True) as connection:
+        connection.execute("insert into typed select g, (1, 2)::two from generate_series(201, 300) g")
     insert(standby, 5)
     wait_until(lambda: 5 in ids(spool), 90)
     (marker,) = markers(spool)
@@ -363,6 +372,9 @@ def test_transactions_that_a_new_primary_never_had_are_told(
     (partition,) = source.partitions(before, after)
     decoded = [row for batch in source.read(partition) for row in batch.to_pylist()]
     assert [row["_op"] for row in decoded if row["_table"] == "t" and row["_op"] != "schema"] == ["insert"]
+    typed = [row for row in decoded if row["_table"] == "typed" and row["_op"] == "insert"]
+    data = [msgspec.msgpack.decode(row["_payload"])["data"] for row in typed]
+    assert data == [{"id": number, "v": {"a": 1, "b": 2}} for number in range(201, 301)]
     assert all(row["_position"].startswith("00000002") for row in decoded)
     stop()
 

@@ -60,6 +60,10 @@ class TypeBook:
         self._history: dict[int, list[tuple[int, TypeInfo]]] = {}
         self.next_lsn: float = _NEVER  # of the first entry that the stream has not come to
 
+    def forget_after(self, lsn: int) -> None:
+        """The server left the history that was read at this point. Before `begin`, which has it on disk."""
+        self._entries = [entry for entry in self._entries if entry.lsn <= lsn]
+
     def begin(self, lsn: int) -> None:
         """The stream begins behind this point, again. What is in force there needs no history."""
         entries = sorted(self._entries, key=_lsn)

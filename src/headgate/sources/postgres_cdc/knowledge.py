@@ -95,8 +95,14 @@ class Knowledge:
         self._mark: object = None
         self._look_at = 0.0
 
-    def open(self, start_lsn: int) -> None:
-        """At each connect, before the stream begins behind that point."""
+    def open(self, start_lsn: int, forked_at: int | None = None) -> None:
+        """At each connect, before the stream begins behind that point.
+
+        `forked_at` is where the server's timeline left the one that was read before, if it is another one.
+        """
+        if forked_at is not None:
+            self._types.forget_after(forked_at)
+            self._schemas.forget_after(forked_at)
         published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
         self._types.begin(start_lsn)
         self._tell_gap(self._schemas.open(published, self._describe))

@@ -37,6 +37,7 @@ class Lineage:
 
     def __init__(self, control: SpoolControl, url: str, slot: str, publications: tuple[str, ...]) -> None:
         self.history = TimelineHistory(0)
+        self.forked_at: int | None = None  # where the server's timeline left the one that was read before
         self.memory: Memory | None = None  # of the slot that is being read
         self._control = control
         self._url = url
@@ -55,6 +56,7 @@ class Lineage:
         server = link.identify()
         self.history = link.history(server.timeline)
         known = self._control.memory()
+        self.forked_at = self.history.end_of(known.timeline) if known else None
         with connect(self._url) as catalog:
             slot = slot_state(catalog, self._slot)
             gap = self._compare(known or self._control.previous(), server, slot.confirmed_lsn if slot else None)

@@ -123,7 +123,7 @@ class Reader:
                 failover=options.failover,
                 create_publication_for=options.create_publication_for,
             )
-            knowledge.open(slot_lsn)
+            knowledge.open(slot_lsn, self._lineage.forked_at)
             # PostgreSQL sends again from the slot's position, so the spool begins again there, too.
             self._spool = spool = SpoolWriter(self._directory)
             self._flushed = slot_lsn

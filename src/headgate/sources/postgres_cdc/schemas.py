@@ -113,6 +113,14 @@ class SchemaBook:
         self._names: dict[Name, list[tuple[int, int]]] = {}  # LSN and relation id of each announcement
         self._at: dict[int, set[int]] = {}  # the relations of which something is said at an LSN
 
+    def forget_after(self, lsn: int) -> None:
+        """The server left the history that was read at this point: what was announced behind it never was, there."""
+        if self._book is None:
+            return
+        for entry in self._book.tables.values():
+            entry.announced = [each for each in entry.announced if each.lsn <= lsn]
+        self._book.ddl_lsn = min(self._book.ddl_lsn, lsn)
+
     def open(
         self, published: Iterable[Published], describe: Callable[[list[Published]], list[Description]]
     ) -> list[Name]:
