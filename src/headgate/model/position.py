@@ -48,7 +48,7 @@ def timeline_text(timeline: int) -> str:
 
 
 def origin_of(message_id: str) -> str:
-    """Who wrote a message: what stands before the position in its id, which is two numbers: `origin-major-ordinal`.
+    """The writer of a message: what stands before the two numbers of the position in its id, `origin-major-ordinal`.
 
     A source that was reset is the same writer, although its origin has a number of its own behind a `~`.
     """

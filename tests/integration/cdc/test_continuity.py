@@ -215,7 +215,17 @@ def read_and_confirm(server: PostgresServer, process: ReaderProcess, spool: Path
         confirm_all(connection, spool)
 
 
-def restore(server: PostgresServer, copy: Path) -> None:
+def deliver_and_restore(server: PostgresServer, reader: Start, spool: Path) -> None:
+    """Deliver more than a copy of the data has, then put that copy in its place."""
+    process = reader()
+    read_and_confirm(server, process, spool, 1)
+    process.stop()
+    server.stop()
+    copy = copy_of(server, server.data.with_name("copy"))
+    server.start()
+    process = reader()
+    read_and_confirm(server, process, spool, 2, 3)
+    process.stop()
     server.kill()
     shutil.rmtree(server.data)
     copy.rename(server.data)
@@ -224,32 +234,14 @@ def restore(server: PostgresServer, copy: Path) -> None:
 
 def test_a_server_restored_from_a_copy_is_refused(own: PostgresServer, own_reader: Start, spool: Path) -> None:
     """Its slot is there, its system id is right, and it has not come as far as what was delivered."""
-    process = own_reader()
-    read_and_confirm(own, process, spool, 1)
-    process.stop()
-    own.stop()
-    copy = copy_of(own, own.data.with_name("copy"))
-    own.start()
-    process = own_reader()
-    read_and_confirm(own, process, spool, 2, 3)
-    process.stop()
-    restore(own, copy)
+    deliver_and_restore(own, own_reader, spool)
     with pytest.raises(StateError, match="restored from a backup"):
         own_reader().ensure()
 
 
 def test_a_restored_server_that_has_gone_on_is_refused(own: PostgresServer, own_reader: Start, spool: Path) -> None:
     """By now it has written more than was delivered, but other transactions: the one that was last is not in it."""
-    process = own_reader()
-    read_and_confirm(own, process, spool, 1)
-    process.stop()
-    own.stop()
-    copy = copy_of(own, own.data.with_name("copy"))
-    own.start()
-    process = own_reader()
-    read_and_confirm(own, process, spool, 2, 3)
-    process.stop()
-    restore(own, copy)
+    deliver_and_restore(own, own_reader, spool)
     with psycopg.connect(own.url, autocommit=True) as connection:
         connection.execute("insert into t select g, repeat('x', 100) from generate_series(100, 20000) g")
     process = own_reader()
