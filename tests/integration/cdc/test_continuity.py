@@ -185,7 +185,7 @@ def test_a_spark_checkpoint_without_its_spool_is_refused(
 # Servers that were restored, or took over ---------------------------------------------------------------------
 
 
-@pytest.fixture(params=[pytest.param(STOCK_VERSION, marks=needs_stock), 16, 18], ids="pg{}".format)
+@pytest.fixture(params=[pytest.param(STOCK_VERSION, marks=needs_stock), 18], ids="pg{}".format)
 def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PostgresServer]:
     """A server that a test may break."""
     (tmp_path / "own").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -28,7 +29,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30) -> None:
 
 
 def messages(spool: Path, start: int = 0) -> list[Message]:
-    """Everything in the spool behind `start`, decoded."""
+    """Everything in the spool behind `start`, decoded. Read again if a reader that connects anew has emptied it."""
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return _messages(spool, start)
+
+
+def _messages(spool: Path, start: int) -> list[Message]:
     index = SpoolIndex(spool)
     index.refresh()
     decoder = Decoder()

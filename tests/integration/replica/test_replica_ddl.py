@@ -91,7 +91,7 @@ def test_whatever_is_altered_the_rows_become_the_same(bridge: Bridge, admin: Adm
 async def follow(it: Bridge, owner: Admin, target: Any, path: Path) -> None:
     replica = Replica(
         target, it.endpoints.nats_url or "", "*", cdc_stream=it.name, schema_bucket=f"schemas-{it.name}",
-        subject=f"{it.name}.{{schema}}.{{table}}.{{op}}",
+        init_stream="INIT",
     )  # fmt: skip
     task = asyncio.create_task(replica.run())
     try:

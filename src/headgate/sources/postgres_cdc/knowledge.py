@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 
-from headgate.model import HeadgateError
+from headgate.model import ConnectError, HeadgateError
 from headgate.postgres import postgres_error
 from headgate.sources.postgres_cdc.catalog import FIRST_CUSTOM_TYPE, TypeBook, load_types
 from headgate.sources.postgres_cdc.describe import (
@@ -103,7 +103,9 @@ class Knowledge:
         if forked_at is not None:
             self._types.forget_after(forked_at)
             self._schemas.forget_after(forked_at)
-        published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
+        published = self._published()
+        if published is None:
+            raise ConnectError("a publication has just been dropped", where="postgres", remedy="trying again")
         self._types.begin(start_lsn)
         self._tell_gap(self._schemas.open(published, self._describe))
         if not self._catalog.ask(_tells_of_types):
@@ -155,12 +157,21 @@ class Knowledge:
         if self._used:
             found = self._catalog.ask(lambda each: load_types(each, self._used))
             altered = self._types.add(parse_lsn(seen["lsn"]), found)
-        is_whole = seen["publication_count"] == len(self._catalog.publications)
-        if is_whole and (altered or seen["mark"] != self._mark):
-            published = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
-            self._tell_gap(self._schemas.compare(published, self._describe, all_anew=altered))
-            self._mark = seen["mark"]
+        if altered or seen["mark"] != self._mark:
+            published = self._published()
+            if published is not None:
+                self._tell_gap(self._schemas.compare(published, self._describe, all_anew=altered))
+                self._mark = seen["mark"]
         self.sync()
+
+    def _published(self) -> list[Published] | None:
+        """The published tables; None if a publication is missing, which takes no table away.
+
+        It is looked for afterwards: one that was there before the tables were asked for may be gone by then.
+        """
+        tables = self._catalog.ask(lambda each: published_tables(each, self._catalog.publications))
+        seen = self._catalog.ask(self._seen)
+        return tables if seen["publication_count"] == len(self._catalog.publications) else None
 
     def _seen(self, connection: Connection) -> dict[str, Any]:
         query = resources.files("headgate.sources.postgres_cdc").joinpath("looking.sql").read_text()
