@@ -121,6 +121,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end_lsn = min(end_lsn, max(self._stop_at, begin_lsn))
         if end_lsn <= begin_lsn:
             return start
+        self._written = WalPosition(state.timeline, max(self._written.lsn, end_lsn))
         return _offset(state.history, _end_on_one_timeline(index, state.history, begin_lsn, end_lsn))
 
     def reportLatestOffset(self) -> Offset | None:
@@ -186,7 +187,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that has not come as far as the checkpoint is not the one that was read.
         """
         begin_lsn = state.history.here(position_of(start))
-        written_lsn = self._written_lsn(state)
+        written_lsn = self._written_lsn(state, begin_lsn)
         if not state.history.knows(position_of(start).timeline):
             message = (
                 f"the checkpoint is on timeline {start['timeline']}, from which the server's timeline "
@@ -211,11 +212,17 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "snapshot; or bring the right server back",
         )
 
-    def _written_lsn(self, state: ReaderState) -> int:
-        """The spool shows a transaction before the reader's state does, and forgets it afterwards; so both count."""
-        lsn = max(state.server_lsn, state.received_lsn, self._fresh_index().end_lsn)
+    def _written_lsn(self, state: ReaderState, wanted_lsn: int) -> int:
+        """How far the server has written, as far as that must be known.
+
+        The spool shows a transaction before the reader's state does, and forgets it afterwards; so both count. It is
+        looked at only if need be: an idle query asks many times a second.
+        """
+        lsn = max(state.server_lsn, state.received_lsn)
         if state.timeline == self._written.timeline:
             lsn = max(lsn, self._written.lsn)
+        if lsn < wanted_lsn:
+            lsn = max(lsn, self._fresh_index().end_lsn)
         self._written = WalPosition(state.timeline, lsn)
         return lsn
 

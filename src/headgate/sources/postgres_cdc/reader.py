@@ -43,6 +43,7 @@ _HEAD = _XLOG_HEAD.size
 _LSN = struct.Struct("!Q")
 
 _STATUS_S = 1.0  # how often confirmed positions are passed on; keepalives are answered at once
+_CONFIRM_S = 0.5
 _IDLE_S = 0.25
 _FRAMES_PER_TURN = 4096
 _BACKOFF_FIRST_S = 0.2
@@ -210,7 +211,9 @@ class Reader:
         if confirmed >= spool.end_lsn and intake.idle:
             # Nothing is in flight: what the server has sent without rows for us is done with, too.
             confirmed = max(confirmed, self._state.received_lsn)
-        moved = confirmed > self._flushed
+        # What is confirmed must be on disk first, and a busy disk would hold up the rows that come meanwhile.
+        is_due = force or time.monotonic() - self._told_at >= _CONFIRM_S
+        moved = is_due and confirmed > self._flushed
         if not (moved or force):
             return
         if moved:
