@@ -63,7 +63,7 @@ class Schema(msgspec.Struct, frozen=True):
         return TableName(self.schema, self.table)
 
     def of_relation(self, relation_id: int) -> Schema:
-        """The same shape as that of a relation; 0 is not known. A name may have had others of the same shape."""
+        """Return this shape with another relation id; 0 leaves it unknown. Several relations may have had one name."""
         return msgspec.structs.replace(self, relation_id=relation_id) if relation_id else self
 
     @property

@@ -103,7 +103,7 @@ class Witness(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Whose slot was read, and how far PostgreSQL was told that everything is delivered."""
+    """Identity of the slot that was read, and the LSN that PostgreSQL was told is delivered."""
 
     system_id: str
     database_oid: int
