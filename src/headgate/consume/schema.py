@@ -63,7 +63,7 @@ class Schema(msgspec.Struct, frozen=True):
         return TableName(self.schema, self.table)
 
     def of_relation(self, relation_id: int) -> Schema:
-        """Return this shape with another relation id; 0 leaves it unknown. Several relations may have had one name."""
+        """Return this shape with another relation id; 0 leaves it as it is. Several relations may have had one name."""
         return msgspec.structs.replace(self, relation_id=relation_id) if relation_id else self
 
     @property
