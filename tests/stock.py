@@ -24,6 +24,14 @@ needs_stock = pytest.mark.skipif(
 class StockPostgres(PostgresServer):
     """A server with the defaults of its package, but for what logical decoding needs and for fsync."""
 
-    def __init__(self, data: Path, run: Path, *, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(data, run, version=STOCK_VERSION, installation=_INSTALLATION, durable=False)
+    def __init__(
+        self,
+        data: Path,
+        run: Path,
+        *,
+        version: int = STOCK_VERSION,
+        installation: Path = _INSTALLATION,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(data, run, version=version, installation=installation, durable=False)
         self._settings = {"wal_level": "logical", "fsync": "off", **(settings or {})}

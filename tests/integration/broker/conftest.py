@@ -22,23 +22,50 @@ from headgate.broker.doors.house import Doors
 from headgate.broker.doors.options import DoorOptions
 from headgate.embedded import Endpoints
 from tests.integration.broker.brokers import Broker, Headgate, Original
+from tests.integration.broker.servers import CHOSEN, running_server
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
 
 @pytest.fixture(scope="session")
-def template(endpoints: Endpoints) -> Iterator[tuple[str, str]]:
-    """The server, and the name of a database to copy: making one anew takes longer."""
-    assert endpoints.postgres_url is not None
+def templates(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str | None], tuple[str, str]]]:
+    """Of each server, its address and the name of a database to copy: making one anew takes longer."""
+    made: dict[str | None, tuple[str, str]] = {}
+    with ExitStack() as running:
+
+        def of(server: str | None) -> tuple[str, str]:
+            if server not in made:
+                if server is None:
+                    endpoints: Endpoints = request.getfixturevalue("endpoints")
+                    assert endpoints.postgres_url is not None
+                    url = endpoints.postgres_url
+                else:
+                    url = running.enter_context(running_server(server, tmp_path_factory.mktemp("broker")))
+                made[server] = url, running.enter_context(_installed(url))
+            return made[server]
+
+        yield of
+
+
+@contextmanager
+def _installed(server: str) -> Iterator[str]:
     name = f"broker_{uuid4().hex[:12]}"
-    with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+    with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    with psycopg.connect(make_conninfo(endpoints.postgres_url, dbname=name), autocommit=True) as connection:
+    with psycopg.connect(make_conninfo(server, dbname=name), autocommit=True) as connection:
         install(connection)
         connection.execute(Path(__file__).with_name("original.sql").read_bytes())
-    yield endpoints.postgres_url, name
-    with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+    yield name
+    with psycopg.connect(server, autocommit=True) as admin:
         admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="module")
+def template(request: pytest.FixtureRequest, templates: Callable[[str | None], tuple[str, str]]) -> tuple[str, str]:
+    """The server of a test, and the database that its own is a copy of."""
+    return templates(getattr(request, "param", CHOSEN))
 
 
 @contextmanager

@@ -15,7 +15,9 @@ import pytest
 
 from tests.integration.broker.brokers import BY_TOPIC, Headgate, topic_of
 from tests.integration.broker.conftest import Connect
+from tests.integration.broker.servers import every_server
 
+pytestmark = every_server
 EVENTS = 20_000
 TOPICS = 500
 
@@ -133,6 +135,38 @@ def test_asking_for_a_subscription_again_looks_at_that_one(full: psycopg.Connect
     looked = fetched(full, again)
     assert looked["subscriptions"] <= 3
     assert looked.get("conditions", 0) <= 3
+
+
+def test_nothing_is_compiled(full: psycopg.Connection[Any]) -> None:
+    """A packaged server has JIT. Each statement inside of functions is shown with its plan, and with what it took."""
+    if full.execute("select pg_jit_available()").fetchall() == [(False,)]:
+        pytest.skip("this server was built without JIT")
+    Headgate(full).publish(*[(topic_of(number), number) for number in range(10)])
+    full.execute("select publish('topic-1', '1', due_at => now())")
+    plans: list[str] = []
+    full.add_notice_handler(lambda notice: plans.append(str(notice.message_primary)))
+    full.execute("load 'auto_explain'")
+    for name, value in {
+        "auto_explain.log_min_duration": "0",
+        "auto_explain.log_nested_statements": "on",
+        "auto_explain.log_analyze": "on",
+        "client_min_messages": "log",
+    }.items():
+        full.execute("select set_config(%s, %s, false)", [name, value])
+    for statement in (
+        "select poll_for_events_v1()",
+        "select poll_for_events_v1()",
+        "select * from read_next_events('g', 0, 50)",
+        "select * from read_next_events('log', 0, 50)",
+        "select set_group_cursor('g', 40)",
+        "select * from group_status",
+        "select * from subscription_status",
+        "select maintain()",
+        f"select subscribe('g', $x${BY_TOPIC}$x$, '{{\"topic\": \"new\"}}')",
+    ):
+        full.execute(statement.encode())
+    assert len(plans) > 30
+    assert [plan for plan in plans if "JIT:" in plan] == []
 
 
 def test_hot_functions_plan_for_what_is_there(db: psycopg.Connection[Any]) -> None:
