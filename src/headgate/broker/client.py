@@ -16,16 +16,18 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from headgate.broker.broadcast import Broadcast, EventStream
 from headgate.broker.buffer import PublishBuffer
 from headgate.broker.database import Database, persist
 from headgate.broker.duties import Duties, new_client_id
-from headgate.broker.handlers import Handler
+from headgate.broker.handlers import RETRIES_S, Handler
 from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.broker.messages import Event, Message, Payload, Subscription
 from headgate.broker.payloads import decoder
 from headgate.broker.reading import HOLD_S, GroupReader
+from headgate.broker.tenure import Tenure
 from headgate.broker.transactions import Encoded, encode, publish_encoded
 from headgate.model import UsageError
 from headgate.model.ending import run_until
@@ -134,12 +136,16 @@ class BrokerClient:
         handle: Callable[[Sequence[Event[Any]]], Awaitable[None]],
         *,
         name: str,
-        retries_s: Sequence[float] = (),
+        retries_s: Sequence[float] = RETRIES_S,
         timeout_s: float = 60.0,
         batch_size: int | None = None,
         payload_type: Any = None,
     ) -> Registration:
-        """Have events handled at least once. One that fails is tried again by this handler alone, then put aside."""
+        """Have events handled at least once, in order; register all handlers of a group in each program that runs it.
+
+        A call that raises is repeated event by event. Those that fail alone come again after each of `retries_s`, for
+        this handler only, and are dead letters after the last.
+        """
         if batch_size is not None and batch_size < 1:
             raise UsageError("a batch has at least one event", remedy="give a larger batch_size, or none")
         decode = None if payload_type is None else decoder(payload_type)
@@ -152,6 +158,7 @@ class BrokerClient:
         self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {name}")
         self._workers[handler].add_done_callback(self._note_failure)
         self._reader.add(handler)
+        await self._declare_handlers()
         return Registration(self, handler)
 
     @overload
@@ -222,10 +229,12 @@ class BrokerClient:
         if worker is None:
             return
         self._reader.handlers.remove(handler)
+        self._reader.handlers_changed()
         handler.stop()
         if worker is not asyncio.current_task():
             await asyncio.wait([worker])
         del self._workers[handler]
+        await self._declare_handlers()
         sid = handler.subscription_id
         if unsubscribe:
             await self._database.fetch("select unsubscribe_v1(%s)", sid)
@@ -234,7 +243,7 @@ class BrokerClient:
         else:
             return
         self._subscriptions.pop(sid, None)
-        self._reader.wake()
+        self._reader.handlers_changed()
 
     async def _loops_ended(self) -> None:
         running = self._running
@@ -261,14 +270,20 @@ class BrokerClient:
         self._duties.published()
         return ids
 
-    async def _settle(self, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
-        await self._reader.settle(handler, event, error, delay_s)
+    async def _settle(self, tenure: Tenure, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
+        await self._reader.settle(tenure, handler, event, error, delay_s)
         self._duties.published()
 
     async def _subscribe_again(self) -> None:
         for subscription in list(self._subscriptions.values()):
             await self.subscribe(subscription)
+        await self._declare_handlers()
         await self._broadcast.subscribe_again()
+
+    async def _declare_handlers(self) -> None:
+        """So that other clients of the group know what they may leave to us."""
+        handlers = [[handler.subscription_id, handler.name] for handler in self._workers]
+        await self._database.fetch("select declare_handlers_v1(%s, %s)::text", self.id, Jsonb(handlers))
 
     async def _hold(self) -> None:
         while True:

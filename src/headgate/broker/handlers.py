@@ -1,4 +1,8 @@
-"""Handlers of events: one queue each, a timeout, and retries that concern nobody else."""
+"""Handlers of events: one queue each, a timeout, and retries that concern nobody else.
+
+A call that fails says nothing about the single event: its events are tried one by one, in order, before one of them is
+put off or put aside. Only those that fail alone have failed.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,25 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from headgate.broker.messages import Event
+from headgate.broker.tenure import Tenure
 from headgate.broker.tracing import handling
 from headgate.model import DataError
 
-__all__ = ["Batch", "Handle", "Handler", "Settle"]
+__all__ = ["RETRIES_S", "Batch", "Handle", "Handler", "Settle"]
 
 logger = logging.getLogger(__name__)
 
 ERROR_CHARS = 4000
+RETRIES_S = (1.0, 10.0, 60.0, 300.0, 1800.0)  # a glitch, a restart, a deployment, an outage that somebody repairs
 
 Handle = Callable[[Sequence[Event[Any]]], Awaitable[None]]
-# Makes a failure durable: (handler, event, the error, when to try again or None: never).
-Settle = Callable[["Handler", Event, str, float | None], Awaitable[None]]
+_Note = Callable[[Event, str, float | None], Awaitable[None]]
+# Makes a failure durable: (whose event it is, handler, event, the error, when to try again or None: never).
+Settle = Callable[[Tenure, "Handler", Event, str, float | None], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,7 @@ class Batch:
 
     events: Sequence[Event]
     done: Callable[[], None]
+    tenure: Tenure  # when it is over, others handle them
 
 
 @dataclass(eq=False)
@@ -38,7 +47,7 @@ class Handler:
     name: str
     subscription_id: int
     handle: Handle
-    retries_s: Sequence[float] = ()
+    retries_s: Sequence[float] = RETRIES_S
     timeout_s: float = 60.0
     batch_size: int | None = None  # at most so many events in a call; None: all of a read
     decode: Callable[[Any], Any] | None = None
@@ -49,9 +58,11 @@ class Handler:
     async def run(self, settle: Settle) -> None:
         """Work until told to stop. Whatever happens to a batch has been written down before it counts as done."""
         while (batch := await self.queue.get()) is not None:
-            events = await self._decoded(batch.events, settle)
+            note = partial(settle, batch.tenure, self)
+            events = await self._decoded(batch.events, note)
             for together in self.calls(events):
-                await self._handle(together, settle)
+                if not batch.tenure.over:
+                    await self._handle(together, batch.tenure, note)
             batch.done()
 
     def stop(self) -> None:
@@ -85,7 +96,7 @@ class Handler:
         """A retry is for the handler that failed; all others have handled it."""
         return self.subscription_id in subscription_ids and (retry is None or retry["handler"] == self.name)
 
-    async def _decoded(self, events: Sequence[Event], settle: Settle) -> Sequence[Event]:
+    async def _decoded(self, events: Sequence[Event], note: _Note) -> Sequence[Event]:
         """With payloads of the type that was asked for. One that does not fit never will: it is a dead letter."""
         if self.decode is None:
             return events
@@ -95,14 +106,17 @@ class Handler:
                 fitting.append(replace(event, payload=self.decode(event.payload)))
             except DataError as error:
                 logger.warning("handler %s cannot take event %d: its payload does not fit", self.name, event.id)
-                await settle(self, event, _in_words(error), None)
+                await note(event, _in_words(error), None)
         return fitting
 
-    async def _handle(self, events: Sequence[Event], settle: Settle) -> None:
+    async def _handle(self, events: Sequence[Event], tenure: Tenure, note: _Note) -> None:
         error = await self._try(events)
-        if error is not None:
+        if error is not None and len(events) > 1:
             for event in events:
-                await settle(self, event, error, self.delay_s(event.attempt))
+                if not tenure.over:
+                    await self._handle([event], tenure, note)
+        elif error is not None:
+            await note(events[0], error, self.delay_s(events[0].attempt))
 
     async def _try(self, events: Sequence[Event]) -> str | None:
         try:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from headgate.broker.database import Database, persist, wait
 from headgate.broker.handlers import Batch, Handler
 from headgate.broker.messages import Event
+from headgate.broker.tenure import Checkpoint, Tenure
 
 __all__ = ["HOLD_S", "LOOK_DEAF_S", "LOOK_S", "GroupReader"]
 
@@ -26,19 +24,30 @@ READ_AHEAD = 10  # reads that may wait for slow handlers
 HOLD_S = 5.0  # a third of a lease
 LOOK_S = 10.0  # between looks at what may have been missed, while the dispatcher tells us,
 LOOK_DEAF_S = 0.5  # and while it cannot
+ASIDE_S = (0.5, 10.0)  # how long to leave the group to those who can serve it: at first, and at most
+TELL_S = 60.0  # between words about a group that waits for a handler
 
 READ = (
     "select id, topic, payload, metadata, at, subscription_ids, retry, pos, gap is not null, epoch"
     " from read_next_events_v1(%s, %s, %s, false, %s)"
 )
+BURY = "select 1 from bury_v2(%s, %s, %s, %s, %s, %s, %s, %s)"
+RETRY = "select retry_v2(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
 
-@dataclass(eq=False)
-class _Checkpoint:
-    """A read whose batches are being handled."""
+class _Row(NamedTuple):
+    """What a read returns."""
 
-    cursor: int
-    open: int
+    id: int
+    topic: str
+    payload: Any
+    metadata: Any
+    at: Any
+    subscription_ids: Sequence[int]
+    retry: dict[str, Any] | None
+    pos: int
+    gone: bool
+    epoch: int
 
 
 class GroupReader:
@@ -48,17 +57,18 @@ class GroupReader:
         self._database, self.group, self.owner, self._chunk = database, group, owner, chunk
         self.handlers: list[Handler] = []
         self.gno: str | None = None  # as notifications name the group
-        self._checkpoints: deque[_Checkpoint] = deque()
-        self._cursor: int | None = None  # where to read on; None: where the group is
-        self._epoch: int | None = None
-        self._waits_for: int | None = None
+        self._tenure = Tenure()
+        self._unserved: int | None = None  # a subscription that has events next, and no handler here
+        self._aside_s = ASIDE_S[0]
+        self._told_at: float | None = None
         self._wake = asyncio.Event()
         self._done = asyncio.Event()
+        self._changed = asyncio.Event()  # handlers have come or gone
 
     @property
     def busy(self) -> bool:
         """Whether there is something in hand."""
-        return bool(self._checkpoints)
+        return bool(self._tenure.checkpoints)
 
     def wake(self) -> None:
         """There may be something to read."""
@@ -66,13 +76,21 @@ class GroupReader:
 
     def add(self, handler: Handler) -> None:
         self.handlers.append(handler)
+        self.handlers_changed()
+
+    def handlers_changed(self) -> None:
+        """What could not be served may be by now."""
+        self._unserved = None
+        self._changed.set()
         self._wake.set()
 
     async def read(self) -> None:
         """Read on and on."""
         while True:
             self._wake.clear()
-            if not self.handlers or len(self._checkpoints) >= READ_AHEAD or not await self._read_once():
+            if self._unserved is not None and not self.busy:
+                await self._step_aside()
+            elif not self._may_read() or not await self._read_once():
                 await wait(self._wake, LOOK_S if self._database.listening else LOOK_DEAF_S)
 
     async def acknowledge(self) -> None:
@@ -83,15 +101,15 @@ class GroupReader:
 
     async def finish(self) -> None:
         """Wait until all that is in hand has been handled and acknowledged."""
-        while self._checkpoints:
+        while self.busy:
             await persist(self._acknowledge)
-            if self._checkpoints:
+            if self.busy:
                 await wait(self._done, HOLD_S)
                 await persist(self.hold)
 
     async def hold(self) -> None:
         """Handlers may take longer than a lease."""
-        if self._checkpoints:
+        if self.busy:
             await self._database.fetch("select hold_group_v1(%s, %s)", self.group, self.owner)
 
     async def release(self) -> None:
@@ -100,112 +118,173 @@ class GroupReader:
             return
         await self._acknowledge()
         released = await self._database.fetch("select release_group_v1(%s, %s)", self.group, self.owner)
+        self._begin_again(self._tenure)
         if released[0][0]:
             await self._database.fetch("select pg_notify(current_schema() || '_events', %s)::text", self.gno)
-        self._begin_again()
+
+    def _may_read(self) -> bool:
+        return bool(self.handlers) and self._unserved is None and len(self._tenure.checkpoints) < READ_AHEAD
 
     async def _read_once(self) -> bool:
-        """True: there is more. An event that has no handler yet must not be passed over."""
-        rows = await self._database.fetch(READ, self.group, self._cursor, self._chunk, self.owner)
-        if rows and self._epoch is not None and rows[0][9] != self._epoch:
-            self._begin_again()  # another one has read in between, or the group was set back
+        """Ask for what comes next, and hand it out. True: there is more.
+
+        The tenure is the one that the question was asked in: it may be over when the answer comes, or while we look at
+        it, and then the answer begins behind what the next one has still to handle.
+        """
+        tenure = self._tenure
+        answer = await self._database.fetch(READ, self.group, tenure.cursor, self._chunk, self.owner)
+        rows = [_Row(*row) for row in answer]
+        if not rows or tenure.over:
+            return tenure.over
+        if tenure.epoch is not None and rows[0].epoch != tenure.epoch:
+            self._begin_again(tenure)  # another one has read in between, or the group was moved
             return True
+        tenure.epoch = rows[0].epoch
+        expired = await self._expired(rows)
+        elsewhere = await self._bury_orphans(tenure, rows, expired)
+        # From here on nothing is awaited: handlers and the tenure stay what they are.
+        return True if tenure.over else self._hand_out(tenure, rows, expired, elsewhere)
+
+    def _hand_out(self, tenure: Tenure, rows: Sequence[_Row], expired: set[int], elsewhere: set[int]) -> bool:
+        """Give handlers what is theirs, up to the first event that none of them can take. True: there is more."""
         batches: dict[Handler, list[Event]] = {}
+        served = {handler.subscription_id for handler in self.handlers} | expired
         last: int | None = None
-        for event_id, topic, payload, metadata, at, subs, retry, pos, gone, epoch in rows:
-            self._epoch = epoch
-            if gone:
-                logger.error("the group %s is overrun: positions up to %d are gone", self.group, pos)
-            elif await self._is_unserved(subs):
+        for row in rows:
+            if row.gone:
+                logger.error("the group %s is overrun: positions up to %d are gone", self.group, row.pos)
+            elif row.id in elsewhere or not served.issuperset(row.subscription_ids):
+                self._unserved = next((sid for sid in row.subscription_ids if sid not in served), -1)
                 break
             else:
-                event = Event(event_id, topic, payload, metadata, at, (retry or {}).get("attempt", 1))
-                await self._assign(batches, event, subs, retry)
-            last = pos
-        if last is None:
-            return False
-        self._hand_out(batches, last)
-        return last == rows[-1][7] and (len(rows) == self._chunk or rows[-1][8])
+                self._assign(batches, row)
+            last = row.pos
+        if last is not None:
+            self._queue(tenure, batches, last)
+        if self._unserved is None:
+            self._aside_s, self._told_at = ASIDE_S[0], None
+        return self._unserved is not None or len(rows) == self._chunk or rows[-1].gone
 
-    async def _is_unserved(self, subs: Sequence[int]) -> bool:
-        served = {handler.subscription_id for handler in self.handlers}
-        missing = [sid for sid in subs if sid not in served]
-        if not missing:
-            return False
-        statement = "select id from subscriptions where id = any (%s) and expired_at is null limit 1"
-        alive = await self._database.fetch(statement, missing)
-        if alive and alive[0][0] != self._waits_for:
-            self._waits_for = alive[0][0]
-            logger.warning("the group %s waits for a handler of its subscription %d", self.group, self._waits_for)
-        return bool(alive)
-
-    async def _assign(
-        self, batches: dict[Handler, list[Event]], event: Event, subs: Sequence[int], retry: dict[str, Any] | None
-    ) -> None:
-        wanted = False
+    def _assign(self, batches: dict[Handler, list[Event]], row: _Row) -> None:
+        attempt = (row.retry or {}).get("attempt", 1)
+        event = Event(row.id, row.topic, row.payload, row.metadata, row.at, attempt)
         for handler in self.handlers:
-            if handler.wants(subs, retry):
+            if handler.wants(row.subscription_ids, row.retry):
                 batches.setdefault(handler, []).append(event)
-                wanted = True
-        if retry is not None and not wanted:
-            # Its handler has another name by now. Nobody else may have it, and it must not get lost.
-            error = "there is no handler of this name any more"
-            statement = "select bury_v1(%s, %s, array[%s]::bigint[], %s, %s)"
-            await self._database.fetch(statement, subs[0], retry["handler"], event.id, event.attempt, error)
 
-    def _hand_out(self, batches: dict[Handler, list[Event]], cursor: int) -> None:
-        checkpoint = _Checkpoint(cursor, len(batches))
-        self._checkpoints.append(checkpoint)
-        self._cursor = cursor
+    def _queue(self, tenure: Tenure, batches: dict[Handler, list[Event]], cursor: int) -> None:
+        checkpoint = Checkpoint(cursor, len(batches))
+        tenure.checkpoints.append(checkpoint)
+        tenure.cursor = cursor
 
         def done() -> None:
             checkpoint.open -= 1
             self._done.set()
 
         for handler, events in batches.items():
-            handler.queue.put_nowait(Batch(events, done))
+            handler.queue.put_nowait(Batch(events, done, tenure))
         if not batches:
             self._done.set()
 
+    async def _expired(self, rows: Iterable[_Row]) -> set[int]:
+        """Subscriptions of these events that nobody serves here, and nobody has to."""
+        served = {handler.subscription_id for handler in self.handlers}
+        missing = {sid for row in rows if not row.gone for sid in row.subscription_ids} - served
+        if not missing:
+            return set()
+        statement = "select id from subscriptions where id = any (%s) and expired_at is null"
+        alive = await self._database.fetch(statement, list(missing))
+        return missing - {sid for (sid,) in alive}
+
+    async def _bury_orphans(self, tenure: Tenure, rows: Iterable[_Row], expired: set[int]) -> set[int]:
+        """Put aside retries whose handler has another name by now: nobody else may have them, and they must not get
+        lost. One that another living client has the handler for is left to it: its id.
+        """
+        served = {handler.subscription_id for handler in self.handlers} | expired
+        for row in rows:
+            if not row.gone and not served.issuperset(row.subscription_ids):
+                break  # it comes again, and so does what is after it
+            if row.retry is None or any(each.wants(row.subscription_ids, row.retry) for each in self.handlers):
+                continue
+            sid, name = row.subscription_ids[0], row.retry["handler"]
+            statement = "select has_handler_elsewhere_v1(%s, %s, %s)"
+            if (await self._database.fetch(statement, sid, name, self.owner))[0][0]:
+                return {row.id}
+            error = "there is no handler of this name any more"
+            await self._note(tenure, BURY, sid, name, [row.id], row.retry.get("attempt", 1), error)
+        return set()
+
+    async def _step_aside(self) -> None:
+        """Leave the group to a client that has the handler we lack; look again later, or when handlers change."""
+        self._changed.clear()
+        self._tell()
+        await self.release()
+        await wait(self._changed, self._aside_s)
+        self._aside_s = min(self._aside_s * 2, ASIDE_S[1])
+        self._unserved = None
+
+    def _tell(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._told_at is not None and now - self._told_at < TELL_S:
+            return
+        self._told_at = now
+        if self._unserved == -1:
+            logger.warning("the group %s goes to a client that has the handler of a retry", self.group)
+            return
+        logger.warning(
+            "the group %s waits at an event for its subscription %d, which has no handler in this program: register"
+            " one, or see `headgate broker subscriptions` and remove it with `headgate broker unsubscribe %d`",
+            self.group,
+            self._unserved,
+            self._unserved,
+        )
+
     async def _acknowledge(self) -> None:
         self._done.clear()
-        finished = list(takewhile(lambda checkpoint: checkpoint.open == 0, self._checkpoints))
+        tenure = self._tenure
+        finished = tenure.finished()
         if not finished:
             return
         try:
             statement = "select set_group_cursor_v1(%s, %s, false, %s, %s)"
-            await self._database.fetch(statement, self.group, finished[-1].cursor, self.owner, self._epoch)
+            await self._database.fetch(statement, self.group, finished[-1].cursor, self.owner, tenure.epoch)
         except psycopg.Error as error:
             self._done.set()  # whoever tries again has something to do
             if error.sqlstate != LEASE_LOST:
                 raise
-            self._begin_again()
+            self._begin_again(tenure)
             return
-        was_full = len(self._checkpoints) >= READ_AHEAD
-        while self._checkpoints and self._checkpoints[0] in finished:
-            self._checkpoints.popleft()
-        if not self._checkpoints:
-            self._cursor = None  # it is where the group is: should that be set back, the next read follows
-        if was_full:
+        was_full = len(tenure.checkpoints) >= READ_AHEAD
+        tenure.acknowledged(finished)
+        if was_full or (self._unserved is not None and not tenure.checkpoints):
             self._wake.set()
 
-    def _begin_again(self) -> None:
-        """Another one reads the group by now, or has: what is in hand will be handled by it, or again."""
-        self._checkpoints.clear()
+    def _begin_again(self, tenure: Tenure) -> None:
+        """Another one reads the group by now, or has, or it was moved."""
+        if tenure is not self._tenure:
+            return  # we have begun again already
+        tenure.end()
+        self._tenure = Tenure()
         for handler in self.handlers:
             handler.forget()
-        self._cursor = self._epoch = None
         self._wake.set()
 
-    async def settle(self, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
+    async def settle(self, tenure: Tenure, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
         """Write down that an event could not be handled: it comes again later, or is put aside."""
-        await persist(partial(self._settle, handler, event, error, delay_s), whatever=True)
+        await persist(partial(self._settle, tenure, handler, event, error, delay_s), whatever=True)
 
-    async def _settle(self, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
-        values = (handler.subscription_id, handler.name, event.id)
+    async def _settle(self, tenure: Tenure, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
+        values = (handler.subscription_id, handler.name, [event.id])
         if delay_s is None:
-            statement = "select bury_v1(%s, %s, array[%s]::bigint[], %s, %s)"
-            await self._database.fetch(statement, *values, event.attempt, error)
+            await self._note(tenure, BURY, *values, event.attempt, error)
         else:
-            statement = "select retry_v1(%s, %s, array[%s]::bigint[], %s, %s, make_interval(secs => %s))"
-            await self._database.fetch(statement, *values, event.attempt + 1, error, delay_s)
+            await self._note(tenure, RETRY, *values, event.attempt + 1, error, delay_s)
+
+    async def _note(self, tenure: Tenure, statement: str, *values: Any) -> None:
+        """Not for a group that we have lost: whoever has it now handles the event, and notes what comes of it."""
+        try:
+            await self._database.fetch(statement, self.group, self.owner, tenure.epoch, *values)
+        except psycopg.Error as error:
+            if error.sqlstate != LEASE_LOST:
+                raise
+            self._begin_again(tenure)

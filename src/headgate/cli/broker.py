@@ -167,6 +167,29 @@ def subscriptions(
 
 
 @broker.command()
+def unsubscribe(
+    subscription: Annotated[int, typer.Argument(help="Its id: see `headgate broker subscriptions`.")],
+    config: ConfigOption = None,
+    postgres: UrlOption = None,
+    schema: SchemaOption = _DEFAULT,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a subscription for good, and with it what waits for its handlers. Its group goes on without it.
+
+    Example: headgate broker unsubscribe 12 --yes
+    """
+    with installed_broker(config, postgres, schema) as connection:
+        query = "select group_id from subscriptions where id = %s"
+        row = connection.execute(query, [subscription]).fetchone()
+        if row is None:
+            raise UsageError(f"there is no subscription {subscription}", remedy="headgate broker subscriptions")
+        if not yes:
+            typer.confirm(f"Remove the subscription {subscription} of {row[0]} with what waits for it?", abort=True)
+        connection.execute("select unsubscribe(%s)", [subscription])
+    note(f"{row[0]}: subscription {subscription} removed")
+
+
+@broker.command()
 def replay(
     group: Annotated[str, typer.Argument(help="The group.")],
     cursor: Annotated[int, typer.Argument(help="The position after which it is to read on; 0 is the beginning.")],

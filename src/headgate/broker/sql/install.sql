@@ -99,6 +99,12 @@ select not exists (select from migrations where name = '0.2.0_10_pre_webhooks') 
   insert into migrations (name) values ('0.2.0_10_pre_webhooks');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_20_pre_leases') as missing \gset
+\if :missing
+  \ir 0.3.0_20_pre_leases.sql
+  insert into migrations (name) values ('0.3.0_20_pre_leases');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_91_pre_plans') as missing \gset
 \if :missing
   \ir 0.3.0_91_pre_plans.sql
