@@ -28,7 +28,7 @@ MAINTENANCE_S = 60.0
 # We are alive; and who of those that are has been there longest.
 HEARTBEAT = (
     "select heartbeat_v1(%s), (select id from clients where starts_with(id, %s)"
-    " and last_active_at > clock_timestamp() - make_interval(secs => %s) order by id limit 1)"
+    " and is_alive(last_active_at, make_interval(secs => %s)) order by id limit 1)"
 )
 
 

@@ -33,6 +33,8 @@ def templates(
 ) -> Iterator[Callable[[str | None], tuple[str, str]]]:
     """Of each server, its address and the name of a database to copy: making one anew takes longer."""
     made: dict[str | None, tuple[str, str]] = {}
+    if CHOSEN is None:
+        request.getfixturevalue("endpoints")  # now, so that it ends after what is made on it
     with ExitStack() as running:
 
         def of(server: str | None) -> tuple[str, str]:

@@ -104,11 +104,10 @@ def test_the_server_restarts_under_load(server: PostgresServer) -> None:
             await publishing
             await all_is_handled(load)
             await eventually(lambda: client._database.listening)
-            while stream._events:
-                await anext(stream)
             async with await connect(server.url) as db, asyncio.timeout(8):
                 await db.execute("select publish('t', '-1')")
-                assert (await anext(stream)).payload == -1
+                while (await anext(stream)).payload != -1:
+                    pass
                 while load.seen.events[-1].payload != -1:
                     await load.seen.wait_for(len(load.seen.events) + 1)
 

@@ -35,7 +35,7 @@ end $$;
 -- Takes the group or keeps it, as reading does; who takes long to handle what it has read calls this in between.
 -- Null: another one has it. Writes only when half of the lease is over.
 create or replace function hold_group_v1(of_group text, as_owner text) returns bigint
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set lock_timeout = '1s' as $$
 declare
   g subscription_groups;
   lease interval := lease_interval();
@@ -50,12 +50,12 @@ begin
   if g.owner <> as_owner and is_leased(g, here, lease) then
     return null;
   end if;
-  if g.owner = as_owner then
-    -- Ours: what holds the row is our own acknowledgement, or somebody who is about to take the group.
+  begin
+    -- Who has the row will not have it for long: it is a statement that acknowledges, or that was refused.
     select * into g from subscription_groups where id = of_group for update;
-  else
-    select * into g from subscription_groups where id = of_group for update skip locked;
-  end if;
+  exception when lock_not_available then
+    return null;
+  end;
   if not found or g.owner <> as_owner and is_leased(g, here, lease) then
     return null;
   end if;
@@ -127,6 +127,7 @@ begin
   end if;
   insert into group_cursors (gno, pos)
     select g.gno, least(to_pos, pos) from dispatcher_state order by id desc limit 1;
+  perform pg_notify(current_schema() || '_events', g.gno::text);
 end $$;
 
 -- As retry_v1 and bury_v1, for who reads the group: one that has lost it leaves the event to the next.
@@ -154,9 +155,9 @@ $$;
 
 -- A client lives if it has said so a moment ago. One that says so from the future died before the clock stepped back,
 -- or will say so again soon.
-create function is_alive(last_active_at timestamptz) returns boolean
+create function is_alive(last_active_at timestamptz, within interval default '15 seconds') returns boolean
 language sql volatile set search_path from current as $$
-  select last_active_at between clock_timestamp() - interval '15 seconds' and clock_timestamp() + interval '1 second'
+  select last_active_at between clock_timestamp() - within and clock_timestamp() + interval '1 second'
 $$;
 
 create function has_handler_elsewhere_v1(sid int, of_handler text, not_client text) returns boolean
