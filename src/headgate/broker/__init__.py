@@ -6,12 +6,12 @@
 | publish in a transaction of yours | `publish`, `send`; without async `publish_sync`, `send_sync` |
 | handle, listen, publish a lot | `BrokerClient`; without async `SyncBrokerClient` |
 | say what | `Message`, `Event`, `Subscription`, `subscribe` |
-| hold on to | `Registration`, `EventStream`, which raises `LaggedError` |
+| hold on to | `Registration`, `EventStream`, which raises `LaggedError` and `FailoverError` |
 """
 
 from __future__ import annotations
 
-from headgate.broker.broadcast import EventStream, LaggedError
+from headgate.broker.broadcast import EventStream, FailoverError, LaggedError
 from headgate.broker.client import BrokerClient, Registration
 from headgate.broker.install import DEFAULT_SCHEMA, Phase, install, installed, migrations, uninstall
 from headgate.broker.messages import Event, Message, Subscription
@@ -23,6 +23,7 @@ __all__ = [
     "BrokerClient",
     "Event",
     "EventStream",
+    "FailoverError",
     "LaggedError",
     "Message",
     "Phase",

@@ -7,6 +7,7 @@ no cursor but its own depends on it. Equal subscriptions of a client are one, wh
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,17 +18,19 @@ from weakref import WeakSet
 from headgate.broker.database import Database, wait
 from headgate.broker.messages import Event, Payload, Subscription
 from headgate.broker.reading import LOOK_DEAF_S, LOOK_S
-from headgate.model import CapacityError, DataError, Kind, UsageError
+from headgate.model import CapacityError, DataError, Kind, StateError, UsageError
 
-__all__ = ["Broadcast", "EventStream", "LaggedError"]
+__all__ = ["Broadcast", "EventStream", "FailoverError", "LaggedError"]
 
 EXPIRY = timedelta(minutes=1)  # for clients that die
 NOTE_S = 5.0  # between notes of how far we are: what was read need not be kept
 
 READ = (
-    "select id, topic, payload, metadata, at, subscription_ids, next_cursor, gap is not null"
-    " from read_next_events_v1(%s, %s, %s, true, null)"
+    "select id, topic, payload, metadata, at, subscription_ids, next_cursor, gone, history, lost_after"
+    " from read_live_v1(%s, %s, %s, %s)"
 )
+
+logger = logging.getLogger(__name__)
 
 
 class LaggedError(CapacityError, kind=Kind.CAPACITY):
@@ -40,23 +43,31 @@ class LaggedError(CapacityError, kind=Kind.CAPACITY):
         self.lost = lost
 
 
+class FailoverError(StateError, kind=Kind.STATE):
+    """The database failed over and lost transactions: events that a listener saw are not in it any more.
+
+    The listener may go on, and gets what the database has instead.
+    """
+
+
 class EventStream(Generic[Payload]):
     """The events of a subscription from now on: `async with` it, and `async for` over it.
 
     It holds at most `buffer` events. When more come, the oldest go, and the next step of the iteration raises
-    `LaggedError`; those after it bring what is left.
+    `LaggedError`; those after it bring what is left. After a failover that lost events, it raises `FailoverError`
+    between the last of the old server and the first of the new one.
     """
 
     def __init__(self, subscription_id: int, buffer: int, decode: Callable[[Any], Any] | None) -> None:
         self.subscription_id, self.lost = subscription_id, 0
         self._decode = decode
-        self._events: deque[Event] = deque(maxlen=buffer)
+        self._events: deque[Event | FailoverError] = deque(maxlen=buffer)
         self._changed = asyncio.Event()
         self._untold = 0
         self._ended = False
 
-    def push(self, event: Event) -> None:
-        """Give it an event; never waits."""
+    def push(self, event: Event | FailoverError) -> None:
+        """Give it an event, or something to raise; never waits."""
         if len(self._events) == self._events.maxlen:
             self.lost += 1
             self._untold += 1
@@ -90,6 +101,8 @@ class EventStream(Generic[Payload]):
             lost, self._untold = self._untold, 0
             raise LaggedError(f"{lost} events came faster than they were taken", lost=lost)
         event = self._events.popleft()
+        if isinstance(event, FailoverError):
+            raise event
         if self._decode is None:
             return event
         try:
@@ -115,6 +128,7 @@ class Broadcast:
         self.group = f"listeners of {client_id}"
         self.gno: str | None = None
         self._cursor: int | None = None
+        self._history: str | None = None  # of the server whose position that is
         # Weakly: a stream that nobody can take events from any more is not kept for its own sake.
         self._streams: dict[int, WeakSet[EventStream[Any]]] = {}
         self._subscriptions: dict[int, Subscription] = {}
@@ -144,10 +158,15 @@ class Broadcast:
         return stream
 
     async def subscribe_again(self) -> None:
-        """After an absence in which subscriptions may have expired; they keep their ids."""
+        """After an absence in which subscriptions may have expired, or a failover that has lost them."""
         async with self._changing:
-            for wanted in self._subscriptions.values():
-                await self._database.subscribe(self.group, wanted, self._client)
+            numbers: dict[int, int] = {}
+            for sid, wanted in self._subscriptions.items():
+                numbers[sid] = await self._database.subscribe(self.group, wanted, self._client)
+            self._subscriptions = {numbers[sid]: wanted for sid, wanted in self._subscriptions.items()}
+            self._streams = {numbers[sid]: streams for sid, streams in self._streams.items()}
+            if self._subscriptions:
+                self.gno = await self._database.group_number(self.group)
 
     async def read(self) -> None:
         """Read and pass on; never waits for a listener."""
@@ -173,26 +192,38 @@ class Broadcast:
         self._streams.clear()
 
     async def _read_once(self) -> bool:
-        rows = await self._database.fetch(READ, self.group, self._cursor, self._chunk)
-        for event_id, topic, payload, metadata, at, subs, _, gone in rows:
+        rows = await self._database.fetch(READ, self.group, self._cursor, self._chunk, self._history)
+        if not rows:
+            return False
+        *_, next_cursor, _, self._history, lost_after = rows[0]
+        self._cursor = next_cursor
+        if lost_after is not None:
+            self._tell_failover(lost_after)
+            return True
+        for event_id, topic, payload, metadata, at, subs, _, gone, _, _ in rows:
             if not gone:
                 event = Event(event_id, topic, payload, metadata, at)
                 for sid in subs:
                     self._push(sid, event)
-        if rows:
-            self._cursor = rows[0][6]
-            await asyncio.sleep(0)  # listeners first
+        await asyncio.sleep(0)  # listeners first
         return len(rows) >= self._chunk
 
-    def _push(self, sid: int, event: Event) -> None:
+    def _tell_failover(self, after: int) -> None:
+        """Positions behind this one have been given to other events, or will be."""
+        text = f"the database failed over and lost what came after position {after}; other events follow"
+        logger.error("listeners of this client: %s", text)
+        for sid in self._streams:
+            remedy = "take what was seen after it for undone, and go on listening"
+            self._push(sid, FailoverError(text, remedy=remedy, where=f"subscription {sid}"))
+
+    def _push(self, sid: int, event: Event | FailoverError) -> None:
         for stream in list(self._streams.get(sid, ())):
             if not stream.ended:
                 stream.push(event)
 
     async def _note(self) -> None:
         if self._cursor is not None:
-            statement = "select set_group_cursor_v1(%s, %s, false, null, null)"
-            await self._database.fetch(statement, self.group, self._cursor)
+            await self._database.fetch("select note_live_v1(%s, %s, %s)", self.group, self._cursor, self._history)
         async with self._changing:
             for sid in [sid for sid, streams in self._streams.items() if all(stream.ended for stream in streams)]:
                 await self._database.fetch("select unsubscribe_v1(%s)", sid)

@@ -68,6 +68,7 @@ class BrokerClient:
         )
         self._subscriptions: dict[int, Subscription] = {}
         self._workers: dict[Handler, asyncio.Task[None]] = {}
+        self._subscribing = asyncio.Lock()
         self._ending = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -184,9 +185,9 @@ class BrokerClient:
         try:
             await run_until(
                 self._ending,
-                persist(self._reader.read),
-                persist(self._reader.acknowledge),
-                persist(self._broadcast.read),
+                self._with_groups(self._reader.read),
+                self._with_groups(self._reader.acknowledge),
+                self._with_groups(self._broadcast.read),
                 persist(lambda: self._database.listen(self._told), whatever=True),
                 persist(self._duties.heartbeat),
                 # What is wrong with these concerns all clients, and those who have events in hand go on.
@@ -275,15 +276,30 @@ class BrokerClient:
         self._duties.published()
 
     async def _subscribe_again(self) -> None:
-        for subscription in list(self._subscriptions.values()):
-            await self.subscribe(subscription)
-        await self._declare_handlers()
-        await self._broadcast.subscribe_again()
+        async with self._subscribing:  # several loops may find out at once
+            numbers: dict[int, int] = {}  # others than before, if a failover has lost them
+            for sid, subscription in list(self._subscriptions.items()):
+                numbers[sid] = await self._database.subscribe(self.group, subscription, self.id)
+            self._subscriptions = {numbers.get(sid, sid): each for sid, each in self._subscriptions.items()}
+            self._reader.renumber(numbers)
+            if self._subscriptions:
+                self._reader.gno = await self._database.group_number(self.group)
+            await self._declare_handlers()
+            await self._broadcast.subscribe_again()
 
     async def _declare_handlers(self) -> None:
         """So that other clients of the group know what they may leave to us."""
         handlers = [[handler.subscription_id, handler.name] for handler in self._workers]
         await self._database.fetch("select declare_handlers_v1(%s, %s)::text", self.id, Jsonb(handlers))
+
+    async def _with_groups(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Somebody may remove a group, and a failover may lose one: whoever uses it begins it again."""
+        while True:
+            try:
+                return await persist(work)
+            except psycopg.errors.UndefinedObject as error:
+                logger.error("%s: it is begun again, from now on", error.diag.message_primary)
+                await persist(self._subscribe_again)
 
     async def _hold(self) -> None:
         while True:

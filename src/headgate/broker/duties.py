@@ -27,7 +27,7 @@ MAINTENANCE_S = 60.0
 
 # We are alive; and who of those that are has been there longest.
 HEARTBEAT = (
-    "select heartbeat_v1(%s), (select id from clients where starts_with(id, %s)"
+    "select heartbeat_v1(%s), server_history(), (select id from clients where starts_with(id, %s)"
     " and is_alive(last_active_at, make_interval(secs => %s)) order by id limit 1)"
 )
 
@@ -45,6 +45,7 @@ class Duties:
         self.on_duty = False
         self._heartbeat_s = HEARTBEAT_S
         self._last_heartbeat: float | None = None
+        self._history: str | None = None  # of the server, which a failover changes
         self._changed = asyncio.Event()
         self._published = asyncio.Event()
 
@@ -95,12 +96,14 @@ class Duties:
 
     async def _be_alive(self) -> str:
         """Who is on duty."""
-        ((known, first),) = await self._database.fetch(HEARTBEAT, self._id, PREFIX, ALIVE_S)
+        ((known, history, first),) = await self._database.fetch(HEARTBEAT, self._id, PREFIX, ALIVE_S)
         if not known:
             statement = "insert into clients (id) values (%s) on conflict do nothing returning 1"
             await self._database.fetch(statement, self._id)
         now = asyncio.get_running_loop().time()
-        if self._last_heartbeat is not None and (not known or now - self._last_heartbeat > 2 * self._heartbeat_s):
-            await self._came_back()  # we may have been taken for dead
-        self._last_heartbeat = now
+        late = self._last_heartbeat is not None and now - self._last_heartbeat > 2 * self._heartbeat_s
+        moved = self._history is not None and history != self._history
+        if late or moved or (not known and self._last_heartbeat is not None):
+            await self._came_back()  # we may have been taken for dead, or the server may never have heard of us
+        self._last_heartbeat, self._history = now, history
         return first or self._id

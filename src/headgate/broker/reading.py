@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -83,6 +83,12 @@ class GroupReader:
         self._unserved = None
         self._changed.set()
         self._wake.set()
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Subscriptions may have other numbers by now."""
+        for handler in self.handlers:
+            handler.subscription_id = numbers.get(handler.subscription_id, handler.subscription_id)
+        self.handlers_changed()
 
     async def read(self) -> None:
         """Read on and on."""

@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "BrokerClient",
         "Event",
         "EventStream",
+        "FailoverError",
         "LaggedError",
         "Message",
         "Phase",

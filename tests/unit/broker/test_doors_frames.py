@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.broker.doors.options import DoorOptions, StreamLimits
 from headgate.broker.doors.posting import Endpoint, Item, posts
-from headgate.broker.doors.streams import Frame, Listener, event_frame
+from headgate.broker.doors.streams import Frame, Listener, Place, event_frame
 from headgate.model import ConfigError
 from headgate.model.access import has_token, is_foreign_origin, is_loopback, is_public_address
 
@@ -25,7 +25,7 @@ SECRET = "whsec_c2VjcmV0IG9mIGEgdGVzdCE="
 )
 def test_whatever_the_topic_a_frame_is_one_event(pos: int, topic: str, payload: Any) -> None:
     text = json.dumps(payload)
-    lines = event_frame(pos, topic, text).data.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = event_frame(Place(pos), topic, text).data.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
     assert [line.partition(": ")[0] for line in lines] == ["id", "event", "data", "", ""]
     assert lines[2] == f"data: {text}"
 
@@ -40,7 +40,7 @@ def test_whatever_the_topic_a_frame_is_one_event(pos: int, topic: str, payload: 
     ids=["room", "events", "bytes"],
 )
 def test_a_listener_holds_no_more_than_it_may(frames: list[Frame], too_many: bool) -> None:
-    listener = Listener(0, StreamLimits(buffer_events=2, buffer_bytes=10))
+    listener = Listener(Place(0), StreamLimits(buffer_events=2, buffer_bytes=10))
     for frame in frames:
         listener.offer(frame)
     assert (listener.last_words is not None) is too_many

@@ -1,11 +1,12 @@
 """Events over HTTP as they come (server-sent events): `GET /events?topic=a&topic=b`.
 
-    id: 17                          the position, by which a listener goes on: Last-Event-ID
+    id: 17-9f3a5c70d2b1             the place, by which a listener goes on: Last-Event-ID
     event: user.created             the topic
     data: {"name": "ann"}           the payload
 
-Also: `headgate.gap` if positions that were asked for are gone, and `headgate.slow` before a listener is cut off that
-does not keep up. Both leave the position where the next connection goes on.
+Also: `headgate.gap` if positions that were asked for are gone, `headgate.failover` if the database has lost what was
+heard behind a place, and `headgate.slow` before a listener is cut off that does not keep up. All of them leave the
+place where the next connection goes on.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
-from headgate.broker.doors.streams import Listener, Room, gap_frame
+from headgate.broker.doors.streams import Listener, Place, Room, failover_frame, gap_frame
 from headgate.model.ending import end
 
 __all__ = ["EventDoor", "problem"]
 
-_POSITION = re.compile(r"[0-9]{1,18}")
+_PLACE = re.compile(r"([0-9]{1,18})(?:-([0-9a-f]{12}))?")  # those before version 0.3 had no past
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 _OWN = "headgate."  # names of our own events
 _GOODBYE = b": the server stops\n\n"
@@ -65,8 +66,7 @@ class EventDoor:
         room: Room | None = None
         try:
             room = await self._enter(topics)
-            given = request.headers.get("last-event-id", "")
-            await self._serve(room, int(given) if given else None, receive, send)
+            await self._serve(room, _place_of(request), receive, send)
         except psycopg.Error:
             if room is None:  # afterwards it is too late to say so
                 answer = problem(503, "the database does not answer", "try again", **{"retry-after": "1"})
@@ -91,7 +91,7 @@ class EventDoor:
             remedy = f"at most 255 characters on one line, and not beginning with {_OWN}"
             return problem(400, "this cannot be a topic here", remedy)
         given = request.headers.get("last-event-id", "")
-        if given and not _POSITION.fullmatch(given):
+        if given and not _PLACE.fullmatch(given):
             return problem(400, "Last-Event-ID is no position", "send the id of an event from here, or none")
         if self._closing or self.connections >= self._limits.connections:
             return problem(503, "there are too many listeners", "try again later", **{"retry-after": "5"})
@@ -121,7 +121,7 @@ class EventDoor:
             if task := self._running.pop(room, None):
                 task.cancel()
 
-    async def _serve(self, room: Room, after: int | None, receive: Receive, send: Send) -> None:
+    async def _serve(self, room: Room, after: Place | None, receive: Receive, send: Send) -> None:
         async with aclosing(self._frames(room, after)) as frames:
             sending = asyncio.create_task(self._send(frames, send))
             gone = asyncio.create_task(_until_gone(receive))
@@ -142,12 +142,14 @@ class EventDoor:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _frames(self, room: Room, after: int | None) -> AsyncGenerator[bytes]:
-        start = room.cursor if after is None else await room.position_for(after)
+    async def _frames(self, room: Room, after: Place | None) -> AsyncGenerator[bytes]:
+        start, lost = (room.place, False) if after is None else await room.place_for(after)
         # An id alone is no event, but a listener remembers it.
         yield f"retry: {self._limits.retry_ms}\nid: {start}\n\n".encode()
-        if after is not None and start != after:
-            yield gap_frame(after, start).data
+        if lost and after is not None and after.history is not None:
+            yield failover_frame(start).data
+        elif after is not None and start.pos != after.pos:
+            yield gap_frame(after.pos, start).data
         listener = Listener(start, self._limits)
         try:
             async for frame in room.catch_up(listener):
@@ -161,9 +163,15 @@ class EventDoor:
                     yield listener.last_words
                     return
                 else:
-                    yield f": still here\nid: {room.cursor}\n\n".encode()
+                    yield f": still here\nid: {room.place}\n\n".encode()
         finally:
             room.leave(listener)
+
+
+def _place_of(request: Request) -> Place | None:
+    """Where a listener was, as it was found to be well-formed."""
+    found = _PLACE.fullmatch(request.headers.get("last-event-id", ""))
+    return Place(int(found[1]), found[2]) if found else None
 
 
 async def _until_gone(receive: Receive) -> None:

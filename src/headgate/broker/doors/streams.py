@@ -13,7 +13,7 @@ from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
 from headgate.model.ending import run_until
 
-__all__ = ["Frame", "Listener", "Room", "gap_frame"]
+__all__ = ["Frame", "Listener", "Place", "Room", "failover_frame", "gap_frame"]
 
 _CHUNK = 500
 _LOOK_S = 2.0  # notifications get lost with a connection
@@ -27,21 +27,39 @@ class Frame:
     data: bytes
 
 
-def event_frame(pos: int, topic: str, payload: str) -> Frame:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position, and the past of the server that gave it: after a failover, it may be another event's."""
+
+    pos: int
+    history: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.pos) if self.history is None else f"{self.pos}-{self.history}"
+
+
+def event_frame(place: Place, topic: str, payload: str) -> Frame:
     """JSON from the database has no line breaks; a topic may have."""
     name = topic.replace("\r", " ").replace("\n", " ")
-    return Frame(pos, f"id: {pos}\nevent: {name}\ndata: {payload}\n\n".encode())
+    return Frame(place.pos, f"id: {place}\nevent: {name}\ndata: {payload}\n\n".encode())
 
 
-def gap_frame(after: int, pos: int) -> Frame:
-    return Frame(pos, f'id: {pos}\nevent: headgate.gap\ndata: {{"from": {after}, "to": {pos}}}\n\n'.encode())
+def gap_frame(after: int, to: Place) -> Frame:
+    data = f'{{"from": {after}, "to": {to.pos}}}'
+    return Frame(to.pos, f"id: {to}\nevent: headgate.gap\ndata: {data}\n\n".encode())
+
+
+def failover_frame(after: Place) -> Frame:
+    """What was heard behind this place is not in the database any more."""
+    data = f'{{"after": {after.pos}}}'
+    return Frame(after.pos, f"id: {after}\nevent: headgate.failover\ndata: {data}\n\n".encode())
 
 
 class Listener:
     """What one connection has still to be sent; not more than it may hold."""
 
-    def __init__(self, cursor: int, limits: StreamLimits) -> None:
-        self.cursor = cursor  # all up to here has been offered
+    def __init__(self, place: Place, limits: StreamLimits) -> None:
+        self.cursor, self.history = place.pos, place.history  # all up to here has been offered
         self._limits = limits
         self._frames: deque[Frame] = deque()
         self._bytes = 0
@@ -79,6 +97,15 @@ class Listener:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What came after a place, and the place behind it; `lost`: the pasts part there, and more had been heard."""
+
+    frames: Sequence[Frame]
+    place: Place
+    lost: bool = False
+
+
 class Room:
     """The stream of some topics, with all who listen to it here."""
 
@@ -90,22 +117,23 @@ class Room:
         self._listeners: set[Listener] = set()
         self._group = ""
         self._born: int | None = None
+        self._history: str | None = None
         self.cursor = 0  # all up to here has been read
         self.users = 0
 
     async def open(self) -> None:
         """Subscribe, or say that the subscription is still in use."""
-        [(self._group, number, born, last)] = await self._database.fetch(
-            "select group_id, gno, born_pos, last_pos from open_stream_v1(%s, %s)",
+        [(self._group, number, born, last, history)] = await self._database.fetch(
+            "select group_id, gno, born_pos, last_pos, server_history() from open_stream_v1(%s, %s)",
             self._topics,
             timedelta(seconds=self._limits.expiry_s),
         )
+        self._database.wake(self._wake, number)
         if self._born is None:
-            self.cursor = last
-            self._database.wake(self._wake, number)
-        elif self._born != born:  # it had expired: nobody knows what would have matched
-            self.end(gap_frame(self.cursor, born).data)
-            self.cursor = born
+            self.cursor, self._history = last, history
+        elif self._born != born:  # it had expired, or was lost: nobody knows what would have matched
+            self.end(gap_frame(self.cursor, Place(born, history)).data)
+            self.cursor, self._history = born, history
         self._born = born
 
     async def run(self) -> None:
@@ -117,22 +145,37 @@ class Room:
         finally:
             self._database.forget(self._wake)
 
-    async def position_for(self, after: int) -> int:
-        """Where a listener can go on that has come to a position; another one if something is gone."""
-        [(pos,)] = await self._database.fetch("select resume_stream_v1(%s, %s)", self._group, after)
-        return int(pos)
+    @property
+    def place(self) -> Place:
+        """All up to here has been read."""
+        return Place(self.cursor, self._history)
+
+    async def place_for(self, after: Place) -> tuple[Place, bool]:
+        """Where a listener can go on that has come to a place, and whether a failover lost what it heard behind that.
+
+        Any other position than its own: something is gone.
+        """
+        statement = "select pos, history, lost from resume_stream_v2(%s, %s, %s)"
+        [(pos, history, lost)] = await self._database.fetch(statement, self._group, after.pos, after.history)
+        return Place(pos, history), lost
 
     async def catch_up(self, listener: Listener) -> AsyncIterator[Frame]:
         """What the listener has missed; after the last of it, the listener is one of this room's."""
-        while listener.cursor < self.cursor:
+        while listener.cursor < self.cursor and listener.history == self._history:
             goal = self.cursor
-            frames = await self._read(listener.cursor)
-            for frame in frames:
+            reading = await self._read(Place(listener.cursor, listener.history))
+            if reading.place.history != listener.history or reading.lost:
+                break
+            for frame in reading.frames:
                 listener.cursor = frame.pos
                 if frame.data:
                     yield frame
-            if not frames:
+            if not reading.frames:
                 listener.cursor = goal
+        if listener.history != self._history or listener.cursor < self.cursor:
+            # One of us has heard of a failover, and the other has not. It asks again, from the last that it has got.
+            listener.end(b": come again\n\n")
+            self._wake.set()
         self._listeners.add(listener)
 
     def leave(self, listener: Listener) -> None:
@@ -145,9 +188,11 @@ class Room:
     async def _follow(self) -> None:
         while True:
             self._wake.clear()
-            frames = await self._read(self.cursor)
-            self._spread(frames)
-            if len(frames) < _CHUNK:
+            asked = self.place
+            reading = await self._read(asked)
+            if asked == self.place:  # it may have been opened anew in the meantime
+                self._spread(reading)
+            if len(reading.frames) < _CHUNK and not reading.lost:
                 try:
                     async with asyncio.timeout(_LOOK_S):
                         await self._wake.wait()
@@ -162,23 +207,34 @@ class Room:
             if self.cursor > stored:
                 stored = self.cursor
                 # Nobody holds a lease on a stream. This lets the log go of what is read and old.
-                await self._database.fetch("select set_group_cursor_v1(%s, %s, false, null, null)", self._group, stored)
+                await self._database.fetch("select note_live_v1(%s, %s, %s)", self._group, stored, self._history)
 
-    async def _read(self, after: int) -> list[Frame]:
+    async def _read(self, after: Place) -> _Reading:
         rows = await self._database.fetch(
-            "select pos, topic, payload, gap_from from read_stream_v1(%s, %s, %s)", self._group, after, _CHUNK
+            "select pos, topic, payload, gap_from, history, lost_after from read_stream_v2(%s, %s, %s, %s)",
+            self._group,
+            after.pos,
+            _CHUNK,
+            after.history,
         )
-        return [_frame(after, *row) for row in rows]
+        if not rows:
+            return _Reading([], after)
+        last = Place(rows[-1][0], rows[-1][4])
+        if rows[0][5] is not None:
+            return _Reading([], last, lost=True)
+        return _Reading([_frame(after.pos, Place(pos, past), *rest) for pos, *rest, past, _ in rows], last)
 
-    def _spread(self, frames: Sequence[Frame]) -> None:
-        for frame in frames:
-            self.cursor = max(self.cursor, frame.pos)
+    def _spread(self, reading: _Reading) -> None:
+        self.cursor, self._history = reading.place.pos, reading.place.history
+        if reading.lost:  # listeners come again from where the pasts part, and so do we
+            self.end(failover_frame(reading.place).data)
+        for frame in reading.frames:
             if frame.data:
                 for listener in self._listeners:
                     listener.offer(frame)
 
 
-def _frame(after: int, pos: int, topic: str | None, payload: str, gap_from: int | None) -> Frame:
+def _frame(after: int, place: Place, topic: str | None, payload: str, gap_from: int | None) -> Frame:
     if gap_from is not None:
-        return gap_frame(max(after, gap_from - 1), pos)
-    return Frame(pos, b"") if topic is None else event_frame(pos, topic, payload)
+        return gap_frame(max(after, gap_from - 1), place)
+    return Frame(place.pos, b"") if topic is None else event_frame(place, topic, payload)

@@ -2,22 +2,19 @@
 --
 -- A lease is good from now until at most now() + lease. One that ends later was written before the clock stepped back,
 -- and does not count: whoever holds the group renews it, and if nobody does, the next one need not wait for the clock.
--- A lease counts on the server it was given by: after a failover the same epoch may stand for another past, so the group
--- gets a new one, which no server of the past can have given.
+-- A lease counts on the server it was given by: after a failover the same epoch would stand for another past. So the
+-- upper bits of an epoch say whose it is, and the group gets a new one from each server.
 
-alter table subscription_groups add column history text;  -- of the server that gave the lease
 alter table clients add column handlers jsonb not null default '[]';  -- [[subscription, handler], ...]
 
 -- The past that this server has: its cluster, and the timeline, which every promotion and every restore changes.
 create function server_history() returns text language plpgsql volatile set search_path from current as $$
+declare
+  timeline text := case when pg_is_in_recovery() then (select c.timeline_id::text from pg_control_checkpoint() as c)
+    -- Not of the last checkpoint, which comes some time after a promotion.
+    else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int::text end;
 begin
-  if pg_is_in_recovery() then
-    return (select s.system_identifier || '/' || c.timeline_id from pg_control_system() as s, pg_control_checkpoint() as c);
-  end if;
-  -- Not of the last checkpoint, which comes some time after a promotion.
-  return (select s.system_identifier || '/'
-      || ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int
-    from pg_control_system() as s);
+  return (select left(md5(s.system_identifier || '/' || timeline), 12) from pg_control_system() as s);
 end $$;
 
 -- Without the setting, the default: a reader that gets nothing must not be the way to find out.
@@ -25,11 +22,27 @@ create function lease_interval() returns interval language sql stable set search
   select coalesce((select value::interval from config where key = 'lease'), interval '15 seconds')
 $$;
 
-create function is_leased(g subscription_groups, here text, lease interval) returns boolean
+-- The upper bits of the epochs that this server gives; never 0, which epochs of older versions have.
+create function epoch_base() returns bigint language sql volatile set search_path from current as $$
+  select (1 + (hashtextextended(server_history(), 0) & 4194302)) << 40
+$$;
+
+create function is_of(of_epoch bigint, base bigint) returns boolean
+language sql immutable parallel safe as $$
+  select of_epoch >> 40 in (0, base >> 40)
+$$;
+
+-- The epoch after this one; greater, but for the first that a server gives.
+create function next_epoch(of_epoch bigint, base bigint) returns bigint
+language sql immutable parallel safe as $$
+  select base | ((of_epoch & 1099511627775) + 1)
+$$;
+
+create function is_leased(g subscription_groups, base bigint, lease interval) returns boolean
 language plpgsql volatile set search_path from current as $$
 begin
   return coalesce(g.lease_until > clock_timestamp() and g.lease_until <= clock_timestamp() + lease
-    and coalesce(g.history, here) = here, false);
+    and is_of(g.epoch, base), false);
 end $$;
 
 -- Takes the group or keeps it, as reading does; who takes long to handle what it has read calls this in between.
@@ -39,15 +52,13 @@ language plpgsql volatile set search_path from current set lock_timeout = '1s' a
 declare
   g subscription_groups;
   lease interval := lease_interval();
-  here text := server_history();
+  base bigint := epoch_base();
 begin
   select * into g from subscription_groups where id = of_group;
-  if g.owner = as_owner and is_leased(g, here, lease) and g.history is not null
-    and g.lease_until > clock_timestamp() + lease / 2
-  then
+  if g.owner = as_owner and is_leased(g, base, lease) and g.lease_until > clock_timestamp() + lease / 2 then
     return g.epoch;
   end if;
-  if g.owner <> as_owner and is_leased(g, here, lease) then
+  if g.owner <> as_owner and is_leased(g, base, lease) then
     return null;
   end if;
   begin
@@ -56,14 +67,11 @@ begin
   exception when lock_not_available then
     return null;
   end;
-  if not found or g.owner <> as_owner and is_leased(g, here, lease) then
+  if not found or g.owner <> as_owner and is_leased(g, base, lease) then
     return null;
   end if;
-  update subscription_groups as t set owner = as_owner, lease_until = clock_timestamp() + lease, history = here,
-    epoch = case
-      when g.history <> here then floor(random() * 4e15)::bigint
-      when g.owner is distinct from as_owner then t.epoch + 1
-      else t.epoch end
+  update subscription_groups as t set owner = as_owner, lease_until = clock_timestamp() + lease,
+    epoch = case when g.owner = as_owner and is_of(t.epoch, base) then t.epoch else next_epoch(t.epoch, base) end
     where t.id = of_group returning t.epoch into g.epoch;
   return g.epoch;
 end $$;
@@ -80,7 +88,7 @@ begin
   end if;
   -- Who reads without a lease gives neither name nor epoch, and speaks for a group that nobody has.
   if g.owner <> owner_of(as_owner) or g.epoch <> of_epoch or as_owner is not null and g.owner is null
-    or g.owner is not null and g.history <> server_history()
+    or g.owner is not null and not is_of(g.epoch, epoch_base())
   then
     raise exception 'the group % has another reader', of_group using errcode = 'HG001',
       hint = 'Whoever reads must say how far it is before its lease ends; what it read will be read again.';
@@ -120,7 +128,7 @@ language plpgsql volatile set search_path from current as $$
 declare
   g subscription_groups;
 begin
-  update subscription_groups set owner = '(moved)', lease_until = null, epoch = epoch + 1, history = server_history()
+  update subscription_groups set owner = '(moved)', lease_until = null, epoch = next_epoch(epoch, epoch_base())
     where id = of_group returning * into g;
   if not found then
     raise exception 'there is no group %', of_group using errcode = 'undefined_object';

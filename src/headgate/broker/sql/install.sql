@@ -105,6 +105,12 @@ select not exists (select from migrations where name = '0.3.0_20_pre_leases') as
   insert into migrations (name) values ('0.3.0_20_pre_leases');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_21_pre_histories') as missing \gset
+\if :missing
+  \ir 0.3.0_21_pre_histories.sql
+  insert into migrations (name) values ('0.3.0_21_pre_histories');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_91_pre_plans') as missing \gset
 \if :missing
   \ir 0.3.0_91_pre_plans.sql
