@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Any, Generic, Self
 from weakref import WeakSet
 
-from headgate.broker.database import Database, wait
+from headgate.broker.database import LOOK_DEAF_S, Database, wait
 from headgate.broker.messages import Event, Payload, Subscription
-from headgate.broker.reading import LOOK_DEAF_S, LOOK_S
+from headgate.broker.reading import LOOK_S
 from headgate.model import CapacityError, DataError, Kind, StateError, UsageError
 
 __all__ = ["Broadcast", "EventStream", "FailoverError", "LaggedError"]
@@ -27,7 +27,7 @@ NOTE_S = 5.0  # between notes of how far we are: what was read need not be kept
 
 READ = (
     "select id, topic, payload, metadata, at, subscription_ids, next_cursor, gone, history, lost_after"
-    " from read_live_v1(%s, %s, %s, %s)"
+    " from {schema}.read_live_v1(%s, %s, %s, %s)"
 )
 
 logger = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Broadcast:
         for stream in streams:
             stream.end()
         for sid in list(self._streams):
-            await self._database.fetch("select unsubscribe_v1(%s)", sid)
+            await self._database.fetch("select {schema}.unsubscribe_v1(%s)", sid)
         self._streams.clear()
 
     async def _read_once(self) -> bool:
@@ -223,8 +223,9 @@ class Broadcast:
 
     async def _note(self) -> None:
         if self._cursor is not None:
-            await self._database.fetch("select note_live_v1(%s, %s, %s)", self.group, self._cursor, self._history)
+            statement = "select {schema}.note_live_v1(%s, %s, %s)"
+            await self._database.fetch(statement, self.group, self._cursor, self._history)
         async with self._changing:
             for sid in [sid for sid, streams in self._streams.items() if all(stream.ended for stream in streams)]:
-                await self._database.fetch("select unsubscribe_v1(%s)", sid)
+                await self._database.fetch("select {schema}.unsubscribe_v1(%s)", sid)
                 del self._streams[sid], self._subscriptions[sid]

@@ -15,6 +15,7 @@ from functools import partial
 import psycopg
 
 from headgate.broker.database import persist, wait
+from headgate.broker.errors import broker_error
 from headgate.broker.messages import Message
 from headgate.broker.transactions import Encoded, encode
 from headgate.model import DeliveryError, UsageError
@@ -129,7 +130,7 @@ class PublishBuffer:
             await self._publish_all(batch[: len(batch) // 2])
             await self._publish_all(batch[len(batch) // 2 :])
         elif not batch[0][1].done():
-            batch[0][1].set_exception(error)
+            batch[0][1].set_exception(broker_error(error, "publish"))
 
 
 def _log_failure(future: asyncio.Future[int | None]) -> None:

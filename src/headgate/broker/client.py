@@ -20,8 +20,9 @@ from psycopg.types.json import Jsonb
 
 from headgate.broker.broadcast import Broadcast, EventStream
 from headgate.broker.buffer import PublishBuffer
-from headgate.broker.database import Database, persist
+from headgate.broker.database import Connecting, Database, persist
 from headgate.broker.duties import Duties, new_client_id
+from headgate.broker.errors import as_ours
 from headgate.broker.handlers import RETRIES_S, Handler
 from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.broker.messages import Event, Message, Payload, Subscription
@@ -41,7 +42,11 @@ CANCEL_S = 1.0  # for handlers that do not want to end
 
 
 class BrokerClient:
-    """One group of one program."""
+    """One group of one program.
+
+    Behind a pooler, give a direct address as `listen_url`, or say `listen=False`, and `prepare_threshold=None` if it
+    does not know prepared statements.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,9 @@ class BrokerClient:
         schema: str = DEFAULT_SCHEMA,
         chunk: int = 1000,
         pool_size: int = 8,
+        listen: bool = True,
+        listen_url: str | None = None,
+        prepare_threshold: int | None = 5,
         flush_size: int = 2500,
         flush_interval_s: float = 0.05,
         buffer_limit: int = 10_000,
@@ -59,7 +67,11 @@ class BrokerClient:
         self.group, self.schema = group, schema
         self.id = new_client_id()
         self._end_deadline_s = end_deadline_s
-        self._database = Database(url, schema, pool_size)
+        self._database = Database(
+            url,
+            schema,
+            Connecting(pool_size=pool_size, listen=listen, listen_url=listen_url, prepare_threshold=prepare_threshold),
+        )
         self._reader = GroupReader(self._database, group, self.id, chunk)
         self._broadcast = Broadcast(self._database, self.id, chunk)
         self._duties = Duties(self._database, self.id, self._subscribe_again)
@@ -85,11 +97,13 @@ class BrokerClient:
 
     async def publish(self, *messages: Message) -> list[int]:
         """Publish in a transaction of its own; `headgate.broker.publish` does it in one of yours."""
-        return await self._publish([encode(message) for message in messages])
+        with as_ours("publish"):
+            return await self._publish([encode(message) for message in messages])
 
     async def send(self, subscription_id: int, *messages: Message) -> list[int]:
         """Publish to one subscription."""
-        return await self._publish([encode(message, subscription_id) for message in messages])
+        with as_ours("send"):
+            return await self._publish([encode(message, subscription_id) for message in messages])
 
     async def enqueue(self, message: Message) -> asyncio.Future[int | None]:
         """Publish soon, with others, in this order. Waits while the buffer is full; the future has the event's id."""
@@ -101,11 +115,12 @@ class BrokerClient:
 
     async def subscribe(self, subscription: Subscription) -> int:
         """Create or find a subscription of this group, which does not expire while this client lives."""
-        subscription_id = await self._database.subscribe(self.group, subscription, self.id)
-        self._subscriptions[subscription_id] = subscription
-        self._duties.live_up_to(subscription.expiry)
-        self._reader.gno = self._reader.gno or await self._database.group_number(self.group)
-        return subscription_id
+        with as_ours("subscribe"):
+            subscription_id = await self._database.subscribe(self.group, subscription, self.id)
+            self._subscriptions[subscription_id] = subscription
+            self._duties.live_up_to(subscription.expiry)
+            self._reader.gno = self._reader.gno or await self._database.group_number(self.group)
+            return subscription_id
 
     @overload
     async def register_reliable_handler(
@@ -159,7 +174,8 @@ class BrokerClient:
         self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {name}")
         self._workers[handler].add_done_callback(self._note_failure)
         self._reader.add(handler)
-        await self._declare_handlers()
+        with as_ours("register"):
+            await self._declare_handlers()
         return Registration(self, handler)
 
     @overload
@@ -175,7 +191,8 @@ class BrokerClient:
     ) -> EventStream[Any]:
         """Events from now on, for as long as somebody listens. No cursor waits for it; who is too slow is told."""
         decode = None if payload_type is None else decoder(payload_type)
-        return await self._broadcast.listen(subscription, buffer, decode)
+        with as_ours("subscribe"):
+            return await self._broadcast.listen(subscription, buffer, decode)
 
     async def run(self) -> None:
         """Dispatch, read and handle until `stop` or `end` is called, or this is cancelled."""
@@ -183,19 +200,20 @@ class BrokerClient:
             raise UsageError("the client runs already", remedy="run it once")
         self._running = asyncio.current_task()
         try:
-            await run_until(
-                self._ending,
-                self._with_groups(self._reader.read),
-                self._with_groups(self._reader.acknowledge),
-                self._with_groups(self._broadcast.read),
-                persist(lambda: self._database.listen(self._told), whatever=True),
-                persist(self._duties.heartbeat),
-                # What is wrong with these concerns all clients, and those who have events in hand go on.
-                persist(self._duties.dispatch, whatever=True),
-                persist(self._duties.maintain, whatever=True),
-                self._hold(),
-                self._fail(),
-            )
+            with as_ours("run"):
+                await run_until(
+                    self._ending,
+                    self._with_groups(self._reader.read),
+                    self._with_groups(self._reader.acknowledge),
+                    self._with_groups(self._broadcast.read),
+                    persist(lambda: self._database.listen(self._told), whatever=True),
+                    persist(self._duties.heartbeat),
+                    # What is wrong with these concerns all clients, and those who have events in hand go on.
+                    persist(self._duties.dispatch, whatever=True),
+                    persist(self._duties.maintain, whatever=True),
+                    self._hold(),
+                    self._fail(),
+                )
         finally:
             self._running = None
 
@@ -235,12 +253,15 @@ class BrokerClient:
         if worker is not asyncio.current_task():
             await asyncio.wait([worker])
         del self._workers[handler]
-        await self._declare_handlers()
+        with as_ours("unsubscribe"):
+            await self._declare_handlers()
         sid = handler.subscription_id
         if unsubscribe:
-            await self._database.fetch("select unsubscribe_v1(%s)", sid)
+            with as_ours("unsubscribe"):
+                await self._database.fetch("select {schema}.unsubscribe_v1(%s)", sid)
         elif not any(other.subscription_id == sid for other in self._workers):
-            await self._database.fetch("select leave_v1(%s, %s)::text", self.id, sid)
+            with as_ours("unsubscribe"):
+                await self._database.fetch("select {schema}.leave_v1(%s, %s)::text", self.id, sid)
         else:
             return
         self._subscriptions.pop(sid, None)
@@ -266,8 +287,11 @@ class BrokerClient:
         await self._duties.leave(list(self._subscriptions))
 
     async def _publish(self, messages: Sequence[Encoded]) -> list[int]:
-        async with self._database.pool.connection() as connection, connection.transaction():
-            ids = await publish_encoded(connection, messages, self.schema)
+        async def work(connection: psycopg.AsyncConnection[Any]) -> list[int]:
+            async with connection.transaction():
+                return await publish_encoded(connection, messages, self.schema)
+
+        ids = await self._database.run(work)
         self._duties.published()
         return ids
 
@@ -290,7 +314,7 @@ class BrokerClient:
     async def _declare_handlers(self) -> None:
         """So that other clients of the group know what they may leave to us."""
         handlers = [[handler.subscription_id, handler.name] for handler in self._workers]
-        await self._database.fetch("select declare_handlers_v1(%s, %s)::text", self.id, Jsonb(handlers))
+        await self._database.fetch("select {schema}.declare_handlers_v1(%s, %s)::text", self.id, Jsonb(handlers))
 
     async def _with_groups(self, work: Callable[[], Awaitable[None]]) -> None:
         """Somebody may remove a group, and a failover may lose one: whoever uses it begins it again."""

@@ -1,21 +1,28 @@
-"""The connections of a client: a pool, one that listens, and patience with a server that goes away and comes back."""
+"""The connections of a client: a pool, one that listens, and patience with a server that goes away and comes back.
+
+A pool may lead to a pooler such as PgBouncer, where the next statement may find another session, and what somebody else
+has left in it: statements name the schema, and neither settings, temporary tables nor session locks are used. What
+needs a session of its own, listening, may be given a direct address, or be left out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import psycopg
 from psycopg import sql
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from headgate.broker.messages import Subscription
-from headgate.broker.transactions import subscribe
+from headgate.broker.transactions import check_schema, subscribe
 from headgate.model import ConnectError, StateError
 
-__all__ = ["Database", "is_passing", "persist", "wait"]
+__all__ = ["LOOK_DEAF_S", "Connecting", "Database", "is_passing", "persist", "wait"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,22 +30,37 @@ T = TypeVar("T")
 
 OPEN_S = 30.0
 RECONNECT_S = (0.05, 2.0)  # the first pause, and the longest
+LOOK_DEAF_S = 0.5  # between looks while nobody tells us
+PROBE_S = 5.0  # for a notification to arrive
+DEAF_S = 60.0  # until it is tried again
 READ_ONLY = "25006"  # a server that is not, or no longer, the primary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connecting:
+    """How to reach the database. `repr` shows no addresses: they may have passwords in them."""
+
+    pool_size: int = 8
+    listen: bool = True  # False: look for events again and again, because notifications do not come through
+    listen_url: str | None = field(default=None, repr=False)  # a direct address, if the other one is a pooler's
+    prepare_threshold: int | None = 5  # calls before a statement is prepared; None: never, as some poolers need it
 
 
 class Database:
     """One database, seen from the broker's schema."""
 
-    def __init__(self, url: str, schema: str, pool_size: int) -> None:
-        self._url, self.schema = url, schema
-        self._options = f"-c search_path={schema},pg_temp"
+    def __init__(self, url: str, schema: str, connecting: Connecting) -> None:
+        self.schema = check_schema(schema)
+        self._listen_url, self._listens = connecting.listen_url or url, connecting.listen
+        self._settings: dict[str, Any] = {
+            "autocommit": True,
+            "application_name": "headgate broker",
+            "prepare_threshold": connecting.prepare_threshold,
+        }
         self.pool = AsyncConnectionPool(
-            url,
-            min_size=1,
-            max_size=pool_size,
-            open=False,
-            kwargs={"autocommit": True, "options": self._options, "application_name": "headgate broker"},
+            url, min_size=1, max_size=connecting.pool_size, open=False, kwargs=self._settings
         )
+        self._texts: dict[str, bytes] = {}
         self.listening = False
 
     async def open(self) -> None:
@@ -57,24 +79,68 @@ class Database:
         await self.pool.close()
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        async def work(connection: psycopg.AsyncConnection[Any]) -> list[Any]:
+            return await (await connection.execute(self.text(statement), values)).fetchall()
+
+        return await self.run(work)
+
+    async def run(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Use a connection. A pooler may have prepared statements in another session than we believe: not again."""
+        try:
+            return await self._run(work)
+        except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement):
+            if self._settings["prepare_threshold"] is None:
+                raise
+            logger.warning("prepared statements get lost, as behind a pooler: none are made from now on")
+            self._settings["prepare_threshold"] = None
+            return await self._run(work)
+
+    async def _run(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         async with self.pool.connection() as connection:
-            cursor = await connection.execute(statement.encode(), values)
-            return await cursor.fetchall()
+            connection.prepare_threshold = self._settings["prepare_threshold"]
+            return await work(connection)
+
+    def text(self, statement: str) -> bytes:
+        """A statement with the name of the schema in it."""
+        if statement not in self._texts:
+            self._texts[statement] = statement.replace("{schema}", f'"{self.schema}"').encode()
+        return self._texts[statement]
 
     async def subscribe(self, group: str, subscription: Subscription, client_id: str) -> int:
-        async with self.pool.connection() as connection:
-            return await subscribe(connection, group, subscription, client=client_id, schema=self.schema)
+        return await self.run(
+            lambda connection: subscribe(connection, group, subscription, client=client_id, schema=self.schema)
+        )
 
     async def group_number(self, group: str) -> str:
         """What notifications call a group."""
-        return str((await self.fetch("select gno from subscription_groups where id = %s", group))[0][0])
+        return str((await self.fetch("select gno from {schema}.subscription_groups where id = %s", group))[0][0])
+
+    async def notify(self, channel: str, payload: str) -> None:
+        await self.fetch("select pg_notify(%s, %s)::text", f"{self.schema}_{channel}", payload)
 
     async def listen(self, told: Callable[[str], None], channel: str = "events") -> None:
-        """Pass on what the dispatcher tells. A hint, no more: what is missed here is found by looking."""
-        async with await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, options=self._options, application_name="headgate broker"
-        ) as connection:
-            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_{channel}")))
+        """Pass on what is told on a channel. A hint, no more: what is missed here is found by looking."""
+        if not self._listens:
+            await asyncio.Event().wait()
+        while True:
+            await self._listen(told, channel)
+            logger.warning(
+                "notifications do not come through, as behind a pooler: events are looked for every %s s;"
+                " give a direct address as listen_url, or say listen=False",
+                LOOK_DEAF_S,
+            )
+            await asyncio.sleep(DEAF_S)
+
+    async def _listen(self, told: Callable[[str], None], channel: str) -> None:
+        """Returns if this session hears nothing."""
+        async with await psycopg.AsyncConnection.connect(self._listen_url, **self._settings) as connection:
+            probe = f"{channel}_{uuid4().hex[:8]}"
+            for name in (channel, probe):
+                await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_{name}")))
+            await self.notify(probe, "")
+            if not await self._hears(connection, probe):
+                return
+            await connection.execute(sql.SQL("unlisten {}").format(sql.Identifier(f"{self.schema}_{probe}")))
             self.listening = True
             told("")  # for all that was told while nobody listened
             try:
@@ -82,6 +148,15 @@ class Database:
                     told(note.payload)
             finally:
                 self.listening = False
+
+    async def _hears(self, connection: psycopg.AsyncConnection[Any], probe: str) -> bool:
+        """Whether what another session tells arrives here."""
+        deadline = asyncio.get_running_loop().time() + PROBE_S
+        while (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+            async for note in connection.notifies(timeout=left_s, stop_after=1):
+                if note.channel == f"{self.schema}_{probe}":
+                    return True
+        return False
 
 
 def is_passing(error: psycopg.Error) -> bool:

@@ -27,9 +27,10 @@ MAINTENANCE_S = 60.0
 
 # We are alive; and who of those that are has been there longest.
 HEARTBEAT = (
-    "select heartbeat_v1(%s), server_history(), (select id from clients where starts_with(id, %s)"
-    " and is_alive(last_active_at, make_interval(secs => %s)) order by id limit 1)"
+    "select {schema}.heartbeat_v1(%s), {schema}.server_history(), (select id from {schema}.clients"
+    " where starts_with(id, %s) and {schema}.is_alive(last_active_at, make_interval(secs => %s)) order by id limit 1)"
 )
+POLL = "select dispatched, more from {schema}.poll_for_events_v1()"
 
 
 def new_client_id() -> str:
@@ -72,7 +73,7 @@ class Duties:
         pause = POLL_S
         while True:
             self._published.clear()
-            ((dispatched, more),) = await self._database.fetch("select dispatched, more from poll_for_events_v1()")
+            ((dispatched, more),) = await self._database.fetch(POLL)
             if more:
                 continue
             longer = min(pause * 1.5, IDLE_S) if self.on_duty else OTHERS_S
@@ -85,20 +86,20 @@ class Duties:
         while True:
             self._changed.clear()
             if self.on_duty:
-                await self._database.fetch("select 1 from maintain_v1()")
+                await self._database.fetch("select 1 from {schema}.maintain_v1()")
             await wait(self._changed, MAINTENANCE_S)
 
     async def leave(self, subscription_ids: Sequence[int]) -> None:
         """End: the next one is on duty from its next heartbeat on."""
         for sid in subscription_ids:
-            await self._database.fetch("select leave_v1(%s, %s)::text", self._id, sid)
-        await self._database.fetch("delete from clients where id = %s returning 1", self._id)
+            await self._database.fetch("select {schema}.leave_v1(%s, %s)::text", self._id, sid)
+        await self._database.fetch("delete from {schema}.clients where id = %s returning 1", self._id)
 
     async def _be_alive(self) -> str:
         """Who is on duty."""
         ((known, history, first),) = await self._database.fetch(HEARTBEAT, self._id, PREFIX, ALIVE_S)
         if not known:
-            statement = "insert into clients (id) values (%s) on conflict do nothing returning 1"
+            statement = "insert into {schema}.clients (id) values (%s) on conflict do nothing returning 1"
             await self._database.fetch(statement, self._id)
         now = asyncio.get_running_loop().time()
         late = self._last_heartbeat is not None and now - self._last_heartbeat > 2 * self._heartbeat_s

@@ -10,29 +10,28 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from headgate.broker.database import Database, persist, wait
+from headgate.broker.database import LOOK_DEAF_S, Database, persist, wait
 from headgate.broker.handlers import Batch, Handler
 from headgate.broker.messages import Event
 from headgate.broker.tenure import Checkpoint, Tenure
 
-__all__ = ["HOLD_S", "LOOK_DEAF_S", "LOOK_S", "GroupReader"]
+__all__ = ["HOLD_S", "LOOK_S", "GroupReader"]
 
 logger = logging.getLogger(__name__)
 
 LEASE_LOST = "HG001"
 READ_AHEAD = 10  # reads that may wait for slow handlers
 HOLD_S = 5.0  # a third of a lease
-LOOK_S = 10.0  # between looks at what may have been missed, while the dispatcher tells us,
-LOOK_DEAF_S = 0.5  # and while it cannot
+LOOK_S = 10.0  # between looks at what may have been missed, while the dispatcher tells us
 ASIDE_S = (0.5, 10.0)  # how long to leave the group to those who can serve it: at first, and at most
 TELL_S = 60.0  # between words about a group that waits for a handler
 
 READ = (
     "select id, topic, payload, metadata, at, subscription_ids, retry, pos, gap is not null, epoch"
-    " from read_next_events_v1(%s, %s, %s, false, %s)"
+    " from {schema}.read_next_events_v1(%s, %s, %s, false, %s)"
 )
-BURY = "select 1 from bury_v2(%s, %s, %s, %s, %s, %s, %s, %s)"
-RETRY = "select retry_v2(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
+BURY = "select 1 from {schema}.bury_v2(%s, %s, %s, %s, %s, %s, %s, %s)"
+RETRY = "select {schema}.retry_v2(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
 
 
 class _Row(NamedTuple):
@@ -116,17 +115,17 @@ class GroupReader:
     async def hold(self) -> None:
         """Handlers may take longer than a lease."""
         if self.busy:
-            await self._database.fetch("select hold_group_v1(%s, %s)", self.group, self.owner)
+            await self._database.fetch("select {schema}.hold_group_v1(%s, %s)", self.group, self.owner)
 
     async def release(self) -> None:
         """Let another one read, at once."""
         if self.gno is None:
             return
         await self._acknowledge()
-        released = await self._database.fetch("select release_group_v1(%s, %s)", self.group, self.owner)
+        released = await self._database.fetch("select {schema}.release_group_v1(%s, %s)", self.group, self.owner)
         self._begin_again(self._tenure)
         if released[0][0]:
-            await self._database.fetch("select pg_notify(current_schema() || '_events', %s)::text", self.gno)
+            await self._database.notify("events", self.gno)
 
     def _may_read(self) -> bool:
         return bool(self.handlers) and self._unserved is None and len(self._tenure.checkpoints) < READ_AHEAD
@@ -198,7 +197,7 @@ class GroupReader:
         missing = {sid for row in rows if not row.gone for sid in row.subscription_ids} - served
         if not missing:
             return set()
-        statement = "select id from subscriptions where id = any (%s) and expired_at is null"
+        statement = "select id from {schema}.subscriptions where id = any (%s) and expired_at is null"
         alive = await self._database.fetch(statement, list(missing))
         return missing - {sid for (sid,) in alive}
 
@@ -213,7 +212,7 @@ class GroupReader:
             if row.retry is None or any(each.wants(row.subscription_ids, row.retry) for each in self.handlers):
                 continue
             sid, name = row.subscription_ids[0], row.retry["handler"]
-            statement = "select has_handler_elsewhere_v1(%s, %s, %s)"
+            statement = "select {schema}.has_handler_elsewhere_v1(%s, %s, %s)"
             if (await self._database.fetch(statement, sid, name, self.owner))[0][0]:
                 return {row.id}
             error = "there is no handler of this name any more"
@@ -252,7 +251,7 @@ class GroupReader:
         if not finished:
             return
         try:
-            statement = "select set_group_cursor_v1(%s, %s, false, %s, %s)"
+            statement = "select {schema}.set_group_cursor_v1(%s, %s, false, %s, %s)"
             await self._database.fetch(statement, self.group, finished[-1].cursor, self.owner, tenure.epoch)
         except psycopg.Error as error:
             self._done.set()  # whoever tries again has something to do

@@ -26,7 +26,17 @@ from headgate.broker.payloads import as_json
 from headgate.broker.tracing import with_context
 from headgate.model import UsageError
 
-__all__ = ["Encoded", "encode", "publish", "publish_encoded", "publish_sync", "send", "send_sync", "subscribe"]
+__all__ = [
+    "Encoded",
+    "check_schema",
+    "encode",
+    "publish",
+    "publish_encoded",
+    "publish_sync",
+    "send",
+    "send_sync",
+    "subscribe",
+]
 
 # PostgreSQL takes at most 256 MB of elements in one array.
 _CALL_CHARS = 32 * 1024 * 1024
@@ -187,8 +197,13 @@ def _refused(where: Any, name: str, other: str) -> UsageError:
     )
 
 
-def _checked(schema: str) -> str:
-    """The name of a schema, as statements have it."""
+def check_schema(schema: str) -> str:
+    """A name that statements may have in them."""
     if not _SCHEMA.fullmatch(schema):
         raise UsageError(f"{schema!r} cannot be the broker's schema", remedy="give the name that it was installed with")
-    return f'"{schema}"'
+    return schema
+
+
+def _checked(schema: str) -> str:
+    """The name of a schema, as statements have it."""
+    return f'"{check_schema(schema)}"'

@@ -9,18 +9,16 @@ from typing import Any
 
 import psycopg
 
-from headgate.broker.database import Database
+from headgate.broker.database import Connecting, Database
 
 __all__ = ["DoorDatabase"]
-
-_CONNECTIONS = 8
 
 
 class DoorDatabase(Database):
     """`wake` tells who waits for a group that there may be something for it."""
 
-    def __init__(self, url: str, schema: str) -> None:
-        super().__init__(url, schema, _CONNECTIONS)
+    def __init__(self, url: str, schema: str, connecting: Connecting | None = None) -> None:
+        super().__init__(url, schema, connecting or Connecting())
         self._waiting: dict[asyncio.Event, int | None] = {}  # None: for changes of webhooks
 
     @asynccontextmanager

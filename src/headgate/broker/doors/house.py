@@ -45,7 +45,7 @@ class Doors:
 
     def __init__(self, options: DoorOptions) -> None:
         self.options = options
-        self._database = DoorDatabase(options.postgres_url, options.schema)
+        self._database = DoorDatabase(options.postgres_url, options.schema, options.connecting)
         self._duties = Duties(self._database, new_client_id(), _nothing)
         self._events = EventDoor(self._database, options.limits)
         self._webhooks = WebhookWorker(self._database, options.allow_private)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headgate.broker.database import Connecting
 from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.model import ConfigError
 from headgate.model.access import is_loopback
@@ -30,6 +31,7 @@ class DoorOptions:
     """Which doors are open, and to whom. `repr` shows no secrets."""
 
     postgres_url: str = field(repr=False)
+    connecting: Connecting = field(default_factory=Connecting)
     schema: str = DEFAULT_SCHEMA
     host: str = "127.0.0.1"
     port: int = 8720

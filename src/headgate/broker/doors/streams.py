@@ -124,7 +124,7 @@ class Room:
     async def open(self) -> None:
         """Subscribe, or say that the subscription is still in use."""
         [(self._group, number, born, last, history)] = await self._database.fetch(
-            "select group_id, gno, born_pos, last_pos, server_history() from open_stream_v1(%s, %s)",
+            "select group_id, gno, born_pos, last_pos, {schema}.server_history() from {schema}.open_stream_v1(%s, %s)",
             self._topics,
             timedelta(seconds=self._limits.expiry_s),
         )
@@ -155,7 +155,7 @@ class Room:
 
         Any other position than its own: something is gone.
         """
-        statement = "select pos, history, lost from resume_stream_v2(%s, %s, %s)"
+        statement = "select pos, history, lost from {schema}.resume_stream_v2(%s, %s, %s)"
         [(pos, history, lost)] = await self._database.fetch(statement, self._group, after.pos, after.history)
         return Place(pos, history), lost
 
@@ -207,11 +207,12 @@ class Room:
             if self.cursor > stored:
                 stored = self.cursor
                 # Nobody holds a lease on a stream. This lets the log go of what is read and old.
-                await self._database.fetch("select note_live_v1(%s, %s, %s)", self._group, stored, self._history)
+                statement = "select {schema}.note_live_v1(%s, %s, %s)"
+                await self._database.fetch(statement, self._group, stored, self._history)
 
     async def _read(self, after: Place) -> _Reading:
         rows = await self._database.fetch(
-            "select pos, topic, payload, gap_from, history, lost_after from read_stream_v2(%s, %s, %s, %s)",
+            "select pos, topic, payload, gap_from, history, lost_after from {schema}.read_stream_v2(%s, %s, %s, %s)",
             self._group,
             after.pos,
             _CHUNK,

@@ -33,7 +33,7 @@ _LEASE_LOST = "HG001"
 _LOOK_S = 5.0  # notifications get lost with a connection
 _LIST = (
     "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.updated_at"
-    " from webhooks as w join subscription_groups as g on g.id = 'webhook:' || w.name where w.enabled"
+    " from {schema}.webhooks as w join {schema}.subscription_groups as g on g.id = 'webhook:' || w.name where w.enabled"
 )
 
 
@@ -129,12 +129,12 @@ class WebhookWorker:
             wake.clear()
             if not await self._deliver_batch(webhook, client):
                 await _first_of(_LOOK_S, wake, self._stopping)
-        await self.database.fetch("select release_group_v1(%s, %s)", webhook.group, self.owner)
+        await self.database.fetch("select {schema}.release_group_v1(%s, %s)", webhook.group, self.owner)
 
     async def _deliver_batch(self, webhook: _Webhook, client: httpx.AsyncClient) -> bool:
         """False: there is nothing to send, or another worker does."""
         rows = await self.database.fetch(
-            "select id, topic, payload, retry, pos, gap is not null, epoch from next_webhook_batch_v1(%s, %s)",
+            "select id, topic, payload, retry, pos, gap is not null, epoch from {schema}.next_webhook_batch_v1(%s, %s)",
             webhook.id,
             self.owner,
         )
@@ -157,7 +157,7 @@ class WebhookWorker:
         return True
 
     async def _still_ours(self, webhook: _Webhook, epoch: int) -> bool:
-        [(held,)] = await self.database.fetch("select hold_group_v1(%s, %s)", webhook.group, self.owner)
+        [(held,)] = await self.database.fetch("select {schema}.hold_group_v1(%s, %s)", webhook.group, self.owner)
         return bool(held == epoch)
 
     async def _settle(self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int) -> None:
@@ -175,9 +175,8 @@ class WebhookWorker:
 
     async def _move(self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, pos: int, epoch: int) -> None:
         """First of all: it is refused if another one delivers by now, and then nothing else is written."""
-        await connection.execute(
-            "select set_group_cursor_v1(%s, %s, false, %s, %s)", [webhook.group, pos, self.owner, epoch]
-        )
+        move = self.database.text("select {schema}.set_group_cursor_v1(%s, %s, false, %s, %s)")
+        await connection.execute(move, [webhook.group, pos, self.owner, epoch])
 
     async def _put_off(
         self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, verdict: Verdict
@@ -188,11 +187,11 @@ class WebhookWorker:
         delay = None if verdict.hopeless else webhook.delay(attempt)
         if delay is None:
             values = [webhook.subscription_id, handler, ids, attempt, verdict.error]
-            await connection.execute("select bury_v1(%s, %s, %s, %s, %s)", values)
+            await connection.execute(self.database.text("select {schema}.bury_v1(%s, %s, %s, %s, %s)"), values)
             self.counters.buried += len(ids)
         else:
             values = [webhook.subscription_id, handler, ids, attempt + 1, verdict.error, delay]
-            await connection.execute("select retry_v1(%s, %s, %s, %s, %s, %s)", values)
+            await connection.execute(self.database.text("select {schema}.retry_v1(%s, %s, %s, %s, %s, %s)"), values)
             self.counters.retried += len(ids)
 
 
