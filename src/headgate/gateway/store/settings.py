@@ -14,7 +14,8 @@ class StoreSettings:
     pool_size: int = 8
     group_bytes: int = 8 << 20  # of one commit
     queue_bytes: int = 64 << 20  # waiting to be written; then appends wait
-    append_timeout_s: float = 10.0  # of requests that wait for a server that is away
+    append_timeout_s: float = 10.0  # of requests that wait for a server that is away,
+    append_bytes_per_s: int = 1 << 20  # and what a large one gets on top
     cache_bytes: int = 64 << 20  # the newest batches
     announce_interval_s: float = 0.005  # between two notifications to other gateways
     poll_interval_s: float = 1.0  # in case notifications get lost
@@ -24,3 +25,7 @@ class StoreSettings:
     compaction_interval_s: float = 5.0
     compaction_keys: int = 500_000  # noted in one round; some 100 bytes each
     inbox_interval_s: float = 0.1
+
+    def append_s(self, size: int) -> float:
+        """How long an append of so many bytes may take."""
+        return self.append_timeout_s + size / self.append_bytes_per_s

@@ -1,7 +1,8 @@
 """Group commit: one task, one connection, and everything that waits goes into the log with the next commit.
 
 If the connection breaks during a commit, nobody knows whether it happened. Idempotent batches are sent again, since a
-second arrival is recognised; the producers of all others are told to try again, and decide for themselves.
+second arrival is recognised; the producers of all others are told to try again, and decide for themselves. Whatever a
+commit raises, the connection is not used again unless PostgreSQL itself has said that the statement is over.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import psycopg
 from headgate.commitlog.append import APPEND_SQL, SESSION_SQL, Appended, Outcome, append_arguments, outcomes
 from headgate.commitlog.parameters import TYPES_SQL, register
 from headgate.commitlog.prepare import Batch
+from headgate.gateway.store.deadline import within
 from headgate.gateway.store.settings import StoreSettings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -24,10 +26,13 @@ __all__ = ["Committed", "Writer"]
 
 logger = logging.getLogger(__name__)
 
+_NAME = "headgate gateway writer"
 _CONNECT_TIMEOUT_S = 5
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.05, 2.0
 # Who says this will take nothing more: the connection is of no use.
 _UNUSABLE = ("57P", "25006", "08")
+# A server process that did not answer may still write when it wakes up, or hold the log until then.
+_END_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s and application_name = %s"
 
 Committed = Callable[[int, Batch, Outcome], None]
 
@@ -37,12 +42,12 @@ class _Pending:
 
     __slots__ = ("batches", "deadline", "done", "is_durable", "part_id", "size")
 
-    def __init__(self, part_id: int, batches: tuple[Batch, ...], is_durable: bool, deadline: float) -> None:
+    def __init__(self, part_id: int, batches: tuple[Batch, ...], is_durable: bool) -> None:
         self.part_id = part_id
         self.batches = batches
         self.is_durable = is_durable
         self.size = sum(batch.size + len(batch.plain or b"") for batch in batches)
-        self.deadline = deadline
+        self.deadline = 0.0
         self.done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
 
     @property
@@ -67,6 +72,7 @@ class Writer:
         self._has_work = asyncio.Event()
         self._is_closing = False
         self._connection: psycopg.AsyncConnection | None = None
+        self._deaf_pid: int | None = None  # the server process of a line that was cut
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -88,7 +94,8 @@ class Writer:
         if self._queued_bytes > self._settings.queue_bytes:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too much is waiting to be written")
         now = asyncio.get_running_loop().time()
-        pending = _Pending(part_id, batches, is_durable, now + self._settings.append_timeout_s)
+        pending = _Pending(part_id, batches, is_durable)
+        pending.deadline = now + self._settings.append_s(pending.size)
         self._queue.append(pending)
         self._queued_bytes += pending.size
         self._has_work.set()
@@ -107,8 +114,11 @@ class Writer:
                     await self._write(group)
                 except Exception:
                     logger.exception("an append failed")
+                    await self._drop()
                     for pending in group:
-                        pending.refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "the append failed")
+                        pending.refuse(
+                            ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is not known whether the batch was written"
+                        )
             elif not self._is_closing:
                 self._has_work.clear()
 
@@ -117,9 +127,12 @@ class Writer:
         size = 0
         while self._queue and (not group or size + self._queue[0].size <= self._settings.group_bytes):
             pending = self._queue.popleft()
-            size += pending.size
-            group.append(pending)
-        self._queued_bytes -= size
+            self._queued_bytes -= pending.size
+            # A producer that was told that its time is over sends again. That is recognised if its batches are numbered,
+            # and would be missed by those behind it; others would be there twice.
+            if pending.is_repeatable or not pending.done.done():
+                size += pending.size
+                group.append(pending)
         return group
 
     async def _write(self, group: list[_Pending]) -> None:
@@ -128,10 +141,13 @@ class Writer:
             connection = await self._connected(group)
             if connection is None:
                 return
+            time_s = self._settings.append_s(sum(pending.size for pending in group))
             try:
-                async with asyncio.timeout(self._settings.append_timeout_s):
-                    results = await self._commit(connection, group)
-            except TimeoutError:  # somebody else holds the log, or the network swallows what we say
+                results = await within(time_s, connection, self._commit(connection, group))
+            except psycopg.errors.QueryCanceled:  # somebody else holds the log; nothing was written
+                self._refuse_late(group)
+            except TimeoutError:  # the server does nothing, or the network swallows what we say
+                self._deaf_pid = connection.info.backend_pid
                 group = await self._lost(group, "no answer")
                 self._refuse_late(group)
             except psycopg.Error as error:
@@ -219,11 +235,14 @@ class Writer:
             self._url,
             autocommit=True,
             prepare_threshold=1,
-            application_name="headgate gateway writer",
+            application_name=_NAME,
             connect_timeout=_CONNECT_TIMEOUT_S,
         )
         try:
             await connection.execute(SESSION_SQL)
+            if self._deaf_pid is not None:
+                await connection.execute(_END_SQL, [self._deaf_pid, _NAME])
+                self._deaf_pid = None
             row = await (await connection.execute(TYPES_SQL)).fetchone()
             assert row is not None
             register(connection, *row)
