@@ -19,13 +19,23 @@ from headgate.commitlog.positions import varint_width
 from headgate.wire.kafka.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_START, BatchHeader, crc32c
 from headgate.wire.kafka.encode import uvarint
 
-__all__ = ["encode_columns"]
+__all__ = [
+    "OPTIONS",
+    "batch_of",
+    "column_of",
+    "encode_columns",
+    "put_value",
+    "put_varint",
+    "sized",
+    "value_width",
+    "zigzag",
+]
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Column: TypeAlias = tuple[Bytes, Offsets, npt.NDArray[np.bool_]]  # bytes, where each value begins, which are null
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 # Lengths, deltas and attributes of a record take at most: 5 + 1 + 1 + 5 + 5 + 5, and the length of the id 5.
 _RECORD_OVERHEAD = 27
 _HEADER_FIELDS = BatchHeader.__struct_fields__
@@ -43,7 +53,7 @@ def encode_columns(
 ) -> Iterator[bytes]:
     """Batches of at most `max_bytes`, but of one record at least, in the order of the rows."""
     head, tail = _header_frame(id_header, constant_headers)
-    columns = [_column(each) for each in (values, pa.nulls(len(values), pa.binary()) if keys is None else keys, ids)]
+    columns = [column_of(each) for each in (values, pa.nulls(len(values), pa.binary()) if keys is None else keys, ids)]
     sizes: Offsets = np.full(len(values), _RECORD_OVERHEAD + len(head) + len(tail), np.int64)
     for _, offsets, _ in columns:
         sizes += np.diff(offsets)
@@ -51,24 +61,25 @@ def encode_columns(
         room: Bytes = np.empty(int(sizes[start:stop].sum()), np.uint8)
         flat = [part for column in columns for part in column]
         written = _kernel()(*flat, start, stop, np.frombuffer(head, np.uint8), np.frombuffer(tail, np.uint8), room)
-        yield _batch(room[:written], stop - start, timestamp)
+        yield batch_of(room[:written], stop - start, timestamp, timestamp)
 
 
 def _header_frame(id_header: str, constants: Sequence[tuple[str, bytes]]) -> tuple[bytes, bytes]:
     """What stands before and behind the id among the headers of every record."""
-    head = _zigzag(1 + len(constants)) + _sized(id_header.encode())
-    return head, b"".join(_sized(name.encode()) + _sized(value) for name, value in constants)
+    head = zigzag(1 + len(constants)) + sized(id_header.encode())
+    return head, b"".join(sized(name.encode()) + sized(value) for name, value in constants)
 
 
-def _zigzag(number: int) -> bytes:
+def zigzag(number: int) -> bytes:
     return uvarint(number << 1)
 
 
-def _sized(data: bytes) -> bytes:
-    return _zigzag(len(data)) + data
+def sized(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
 
 
-def _column(values: pa.Array) -> Column:
+def column_of(values: pa.Array) -> Column:
+    """An Arrow array as a kernel takes it."""
     binary = values.cast(pa.large_binary())
     _, offset_buffer, data_buffer = binary.buffers()
     count = len(binary)
@@ -92,14 +103,15 @@ def _cuts(sizes: Offsets, most: int) -> Iterator[tuple[int, int]]:
         start, before = stop, int(ends[stop - 1])
 
 
-def _batch(records: Bytes, count: int, timestamp: int) -> bytes:
+def batch_of(records: Bytes, count: int, base_ms: int, max_ms: int) -> bytes:
+    """Records with the header of their batch; the delta of the first one is to `base_ms`."""
     fields = dict.fromkeys(_HEADER_FIELDS, 0) | {
         "length": HEADER_BYTES - LENGTH_START + len(records),
         "leader_epoch": -1,
         "magic": 2,
         "last_offset_delta": count - 1,
-        "base_timestamp": timestamp,
-        "max_timestamp": timestamp,
+        "base_timestamp": base_ms,
+        "max_timestamp": max_ms,
         "producer_id": -1,
         "producer_epoch": -1,
         "base_sequence": -1,
@@ -120,16 +132,16 @@ def _kernel() -> Kernel:
     room = types.Array(types.uint8, 1, "C")
     signature = types.int64(*column * 3, types.int64, types.int64, data, data, room)
     try:
-        return cast(Kernel, njit(signature, cache=True, **_OPTIONS)(_encode))
+        return cast(Kernel, njit(signature, cache=True, **OPTIONS)(_encode))
     except RuntimeError:  # nowhere to keep it
-        return cast(Kernel, njit(signature, **_OPTIONS)(_encode))
+        return cast(Kernel, njit(signature, **OPTIONS)(_encode))
 
 
-_part = njit(**_OPTIONS)
+_part = njit(**OPTIONS)
 
 
 @_part  # type: ignore[untyped-decorator]
-def _put_varint(room: Any, at: int, number: int) -> int:
+def put_varint(room: Any, at: int, number: int) -> int:
     """Of a number that is not below -1."""
     zigzag = 1 if number < 0 else number << 1
     while zigzag >= 0x80:
@@ -141,17 +153,17 @@ def _put_varint(room: Any, at: int, number: int) -> int:
 
 
 @_part  # type: ignore[untyped-decorator]
-def _put_value(room: Any, at: int, data: Any, offsets: Any, nulls: Any, row: int) -> int:
+def put_value(room: Any, at: int, data: Any, offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
-        return int(_put_varint(room, at, -1))
+        return int(put_varint(room, at, -1))
     begin, end = offsets[row], offsets[row + 1]
-    at = _put_varint(room, at, end - begin)
+    at = put_varint(room, at, end - begin)
     room[at : at + end - begin] = data[begin:end]
     return int(at + end - begin)
 
 
 @_part  # type: ignore[untyped-decorator]
-def _value_width(offsets: Any, nulls: Any, row: int) -> int:
+def value_width(offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
         return 1
     size = offsets[row + 1] - offsets[row]
@@ -176,15 +188,15 @@ def _encode(
 ) -> int:
     at = 0
     for row in range(start, stop):
-        size = 2 + varint_width(row - start) + _value_width(key_at, key_nulls, row)
-        size += _value_width(value_at, value_nulls, row) + _value_width(id_at, id_nulls, row) + len(head) + len(tail)
-        at = _put_varint(room, at, size)
+        size = 2 + varint_width(row - start) + value_width(key_at, key_nulls, row)
+        size += value_width(value_at, value_nulls, row) + value_width(id_at, id_nulls, row) + len(head) + len(tail)
+        at = put_varint(room, at, size)
         room[at], room[at + 1] = 0, 0  # attributes, and no delta of time
-        at = _put_varint(room, at + 2, row - start)
-        at = _put_value(room, at, keys, key_at, key_nulls, row)
-        at = _put_value(room, at, values, value_at, value_nulls, row)
+        at = put_varint(room, at + 2, row - start)
+        at = put_value(room, at, keys, key_at, key_nulls, row)
+        at = put_value(room, at, values, value_at, value_nulls, row)
         room[at : at + len(head)] = head
-        at = _put_value(room, at + len(head), ids, id_at, id_nulls, row)
+        at = put_value(room, at + len(head), ids, id_at, id_nulls, row)
         room[at : at + len(tail)] = tail
         at += len(tail)
     return at

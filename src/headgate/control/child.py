@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ __all__ = ["ServerProcess"]
 _START_TIMEOUT_S = 60.0
 _BACKOFF_S = (0.2, 1.0, 2.0, 5.0, 10.0)
 _STOP_MARGIN_S = 5.0
+_SILENT_S = 15.0  # a child tells its metrics every second
 
 
 class ServerProcess:
@@ -46,6 +48,7 @@ class ServerProcess:
         self._error: HeadgateError | None = None
         self._restarts = 0
         self._failures_in_row = 0
+        self._heard_at = time.monotonic()
 
     def start(self) -> None:
         """Start it, and wait until it serves; an error at the first start is raised."""
@@ -73,18 +76,31 @@ class ServerProcess:
         self._status = Status.STOPPED
 
     def status(self) -> dict[str, Any]:
-        """What `/status` shows of it."""
+        """What `/status` shows of it. It is degraded while a part of it does not work, or it says nothing."""
+        troubles = self._troubles()
+        is_degraded = self._status is Status.RUNNING and bool(troubles)
         return {
-            "status": self._status.value,
+            "status": (Status.DEGRADED if is_degraded else self._status).value,
             **{name: self._ready.get(name) for name in (*self.facts, "pid")},
             "connections": self._metrics.get("connections", 0),
             "restarts_total": self._restarts,
+            "troubles": troubles,
             "error": self._error.as_dict() if self._error else None,
         }
 
     def metrics(self) -> dict[str, Any]:
         """The counters of the running process; empty until it has told them."""
         return self._metrics | {"restarts_total": self._restarts, "up": int(self._status is Status.RUNNING)}
+
+    def _troubles(self) -> dict[str, str]:
+        """What does not work, by its part, and the first cause."""
+        if self._status is not Status.RUNNING:
+            return {}
+        troubles = {part: str(each["why"]) for part, each in self._metrics.get("troubles", {}).items()}
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s > _SILENT_S:
+            troubles["process"] = f"it has said nothing for {silent_s:.0f} s"
+        return troubles
 
     def _watch(self) -> None:
         while not self._stop.is_set():
@@ -119,6 +135,7 @@ class ServerProcess:
                 self._hear(json.loads(line))
 
     def _hear(self, line: dict[str, Any]) -> None:
+        self._heard_at = time.monotonic()
         if ready := line.get("ready"):
             self._ready, self._error, self._status, self._failures_in_row = ready, None, Status.RUNNING, 0
             self._options = dataclasses.replace(

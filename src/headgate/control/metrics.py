@@ -83,6 +83,12 @@ _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
     (CounterMetricFamily, "headgate_gateway_received_bytes", "Bytes from Kafka clients.", "received_bytes"),
     (CounterMetricFamily, "headgate_gateway_sent_bytes", "Bytes to Kafka clients.", "sent_bytes"),
     (CounterMetricFamily, "headgate_gateway_restarts", "Times the gateway was started again.", "restarts_total"),
+    (
+        CounterMetricFamily,
+        "headgate_gateway_inbox_rejected",
+        "Messages of SQL that could not be appended and were set aside.",
+        "inbox_rejected_total",
+    ),
 )
 
 
@@ -190,6 +196,13 @@ class _Gateway(Collector):
         for api, error, count in told.get("requests", ()):
             requests.add_metric([api, error], count)
         yield requests
+        troubles = GaugeMetricFamily("headgate_gateway_trouble", "1 while a part does not work.", labels=["part"])
+        failures = CounterMetricFamily("headgate_gateway_failures", "Failures of a part.", labels=["part"])
+        for part, count in told.get("failures", {}).items():
+            failures.add_metric([part], count)
+            troubles.add_metric([part], float(part in told["troubles"]))
+        yield troubles
+        yield failures
         if "append_buckets" in told:
             buckets = [(str(limit), float(count)) for limit, count in _buckets(told["append_buckets"])]
             latency = HistogramMetricFamily("headgate_gateway_append_seconds", "From a Produce request to its commit.")

@@ -12,7 +12,7 @@ from headgate.model.child import ready, run_child, until_closed
 def _ready(gateway: Gateway) -> None:
     cluster = gateway.services.cluster
     ready(
-        gateway.metrics.as_dict,
+        gateway.told,
         port=gateway.options.port,
         advertised=str(gateway.advertised),
         node_id=cluster.node_id,

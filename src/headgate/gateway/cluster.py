@@ -19,8 +19,10 @@ from uuid import UUID, uuid4
 
 from psycopg_pool import AsyncConnectionPool
 
+from headgate.gateway.health import Health
 from headgate.gateway.options import Address
 from headgate.gateway.outage import NO_DATABASE
+from headgate.gateway.store import WRITING
 from headgate.model.ending import end
 
 __all__ = ["Broker", "Cluster"]
@@ -28,6 +30,7 @@ __all__ = ["Broker", "Cluster"]
 logger = logging.getLogger(__name__)
 
 BEAT_S, EXPIRY_S = 1.0, 5.0
+_BEATING = "heartbeat"
 _TTL = f"{EXPIRY_S} seconds"
 
 
@@ -44,8 +47,9 @@ class Broker:
 class Cluster:
     """This gateway's place among the others. `live` is memory, refreshed with every heartbeat."""
 
-    def __init__(self, pool: AsyncConnectionPool, here: Broker, cluster_id: str) -> None:
+    def __init__(self, pool: AsyncConnectionPool, here: Broker, cluster_id: str, health: Health) -> None:
         self.here = here
+        self._health = health
         self.id = cluster_id
         self._pool = pool
         self._live: list[Broker] = [here]
@@ -54,7 +58,7 @@ class Cluster:
         self._is_fenced = False
 
     @classmethod
-    async def join(cls, pool: AsyncConnectionPool, advertised: Address) -> Cluster:
+    async def join(cls, pool: AsyncConnectionPool, advertised: Address, health: Health) -> Cluster:
         """Take the place that belongs to an address, and keep it until `leave`."""
         instance = uuid4()
         async with pool.connection() as connection:
@@ -65,9 +69,9 @@ class Cluster:
             row = await joined.fetchone()
         assert row is not None
         here = Broker(row[0], advertised.host, advertised.port, instance)
-        cluster = cls(pool, here, _short(row[1]))
+        cluster = cls(pool, here, _short(row[1]), health)
         await cluster.refresh()
-        cluster._beating = asyncio.create_task(cluster._beat(), name="gateway heartbeat")
+        cluster._beating = asyncio.create_task(health.tend(_BEATING, cluster._beat), name="gateway heartbeat")
         return cluster
 
     @property
@@ -93,6 +97,11 @@ class Cluster:
         """The gateway that is responsible for a key."""
         return self._live[_rendezvous(key, tuple(broker.node_id for broker in self._live))]
 
+    @property
+    def _is_fit(self) -> bool:
+        """Whether it can do what a leader is for. If not, clients are sent to the others."""
+        return self._health.failing_s(WRITING) < EXPIRY_S
+
     def look_again(self) -> None:
         """Somebody came or went."""
         self._changed.set()
@@ -103,7 +112,7 @@ class Cluster:
             rows = await connection.execute("select node_id, host, port, instance from kafka.live_brokers")
             found = [Broker(*row) async for row in rows]
         others = [broker for broker in found if broker.node_id != self.node_id]
-        self._live = sorted([*others, self.here])
+        self._live = sorted([*others, self.here]) if self._is_fit or not others else others
 
     async def leave(self) -> None:
         """Stop beating, and let the others know at once."""
@@ -126,8 +135,14 @@ class Cluster:
             except NO_DATABASE as error:
                 # Without PostgreSQL nobody can serve: the list stays as it was until it is back.
                 logger.warning("no heartbeat", extra={"why": str(error)})
+                self._health.failed(_BEATING, error)
+            else:
+                self._health.works(_BEATING)
 
     async def _beat_once(self) -> None:
+        if not self._is_fit:  # its place expires; others take its partitions, if there are any
+            await self.refresh()
+            return
         async with self._pool.connection() as connection:
             beat = await connection.execute(
                 "select kafka.broker_beat(%s, %s, %s::interval)", (self.node_id, self.instance, _TTL)

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Any
 
 import uvloop
 
@@ -17,6 +18,7 @@ from headgate.gateway.cluster import Cluster
 from headgate.gateway.connection import Connection
 from headgate.gateway.context import Services
 from headgate.gateway.groups import Coordinator, GroupSettings
+from headgate.gateway.health import Health
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import Address, GatewayOptions
 from headgate.gateway.sasl import Users
@@ -88,6 +90,11 @@ class Gateway:
     def metrics(self) -> Metrics:
         return self._services.metrics
 
+    def told(self) -> dict[str, Any]:
+        """What it has counted, and what does not work at this moment."""
+        store = self._services.store
+        return {**self.metrics.as_dict(), **store.health.as_dict(), "inbox_rejected_total": store.rejected_total}
+
     async def drain(self) -> None:
         """Accept nobody, answer what was accepted, and close."""
         for server in self._servers:
@@ -140,7 +147,8 @@ class Gateway:
                 lambda: Connection(self._services, self), sock=listener, ssl=tls, backlog=_BACKLOG
             )
             self._servers.append(server)
-        self._sweeping = asyncio.create_task(self._sweep(), name="gateway sweep")
+        tending = self._services.store.health.tend("sweep", self._sweep)
+        self._sweeping = asyncio.create_task(tending, name="gateway sweep")
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -148,6 +156,7 @@ class Gateway:
             await asyncio.sleep(_SWEEP_S)
             for connection in list(self._connections):
                 connection.check(loop.time())
+            self._services.store.health.works("sweep")
 
     async def _check_advertised(self) -> None:
         """An address that clients cannot use is the commonest mistake with brokers: say it before they do."""
@@ -198,9 +207,10 @@ async def _serve(
 async def _open(options: GatewayOptions, settings: StoreSettings, group_settings: GroupSettings) -> Services:
     assert options.advertised is not None
     async with AsyncExitStack() as undo:
-        store = await Store.open(options.postgres_url, settings=settings)
+        health = Health()
+        store = await Store.open(options.postgres_url, settings=settings, health=health)
         undo.push_async_callback(store.close)
-        cluster = await Cluster.join(store.pool, options.advertised)
+        cluster = await Cluster.join(store.pool, options.advertised, health)
         undo.push_async_callback(cluster.leave)
         store.on_notify("kafka_brokers", lambda _: cluster.look_again())
         coordinator = await Coordinator.open(store, cluster, group_settings)

@@ -61,8 +61,7 @@ async def test_a_pause_does_not_wedge_the_writer(own_url: str, topic: str, value
 async def _append(store: Store, topic: object, data: bytes) -> bool:
     try:
         await store.append(topic, 0, data)  # type: ignore[arg-type]
-    except Refused as error:
-        assert error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    except Refused:
         return False
     return True
 

@@ -27,6 +27,7 @@ from headgate.gateway.groups.consumer import ConsumerGroup, Topics
 from headgate.gateway.groups.group import Client, Stored
 from headgate.gateway.groups.settings import GroupSettings
 from headgate.gateway.groups.store import Commit, Committed, GroupStore, Listed, Term
+from headgate.gateway.health import Health
 from headgate.gateway.store import Store
 from headgate.model.ending import end
 from headgate.wire.kafka import Body
@@ -109,7 +110,8 @@ class Coordinator:
             ),
         )
         coordinator._chores = [
-            asyncio.create_task(_regularly(chore, interval_s), name="groups") for chore, interval_s in chores
+            asyncio.create_task(_regularly(chore, interval_s, store.health), name="groups")
+            for chore, interval_s in chores
         ]
         return coordinator
 
@@ -523,15 +525,20 @@ class Coordinator:
             logger.info("groups expired", extra={"groups": expired})
 
 
-async def _regularly(chore: Callable[[], Awaitable[None]], interval_s: float) -> None:
+async def _regularly(chore: Callable[[], Awaitable[None]], interval_s: float, health: Health) -> None:
+    part = f"groups: {chore.__name__.strip('_')}"
     while True:
         await asyncio.sleep(interval_s)
         try:
             await chore()
         except Refused as outage:
             logger.warning("groups wait for the database", extra={"why": str(outage)})
-        except Exception:
+            health.failed(part, outage)
+        except Exception as error:
             logger.exception("a chore of the groups failed; it is tried again")
+            health.failed(part, repr(error))
+        else:
+            health.works(part)
 
 
 def _now() -> float:

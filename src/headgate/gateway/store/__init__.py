@@ -10,7 +10,7 @@ writer      one task, one connection: everything that waits becomes one commit
 tails       how far each partition goes, its newest batches, and who waits for more
 reader      batches from memory, or else from PostgreSQL
 links       what gateways tell each other
-retention, compaction, inbox        what one gateway at a time does for all, run by `housekeeping`
+retention, compaction, inbox        what one gateway at a time does for all, run by `duty`
 """
 
 from headgate.commitlog.append import Appended
@@ -19,5 +19,6 @@ from headgate.gateway.store.reader import Fetched, Found, Want
 from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.store import Store
 from headgate.gateway.store.tails import Tails
+from headgate.gateway.store.writer import WRITING
 
-__all__ = ["Appended", "Catalog", "Fetched", "Found", "Store", "StoreSettings", "Tails", "Topic", "Want"]
+__all__ = ["WRITING", "Appended", "Catalog", "Fetched", "Found", "Store", "StoreSettings", "Tails", "Topic", "Want"]

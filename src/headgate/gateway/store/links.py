@@ -16,14 +16,16 @@ import psycopg
 from psycopg import sql as composed
 from psycopg_pool import AsyncConnectionPool
 
+from headgate.gateway.health import Health
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 
-__all__ = ["LOG_CHANNEL", "Announcer", "Listener", "read_announcement"]
+__all__ = ["ANNOUNCING", "LISTENING", "LOG_CHANNEL", "Announcer", "Listener", "read_announcement"]
 
 logger = logging.getLogger(__name__)
 
 LOG_CHANNEL = "kafka_log"
+LISTENING, ANNOUNCING = "notifications", "announcements"  # as `Health` knows them
 _MAX_PAYLOAD_BYTES = 7900
 _BACKOFF_S = 0.5
 _NAME = "headgate gateway listener"
@@ -35,8 +37,9 @@ Heard = Callable[[str], None]
 class Announcer:
     """Tells other gateways about new batches."""
 
-    def __init__(self, pool: Pool, interval_s: float) -> None:
+    def __init__(self, pool: Pool, interval_s: float, health: Health) -> None:
         self._pool = pool
+        self._health = health
         self._interval_s = interval_s
         self._news: dict[int, tuple[int, int]] = {}
         self._has_news = asyncio.Event()
@@ -57,6 +60,9 @@ class Announcer:
                         await connection.execute(sql("notify"), [payload])
             except psycopg.Error as error:  # others find out when they look for themselves
                 logger.warning("other gateways could not be notified: %s", error)
+                self._health.failed(ANNOUNCING, error)
+            else:
+                self._health.works(ANNOUNCING)
             await asyncio.sleep(self._interval_s)
 
 
@@ -89,8 +95,15 @@ class Listener:
     After every new connection callbacks are called once with an empty payload: anything may have happened.
     """
 
-    def __init__(self, url: str, poll_interval_s: float, poll: Callable[[psycopg.AsyncConnection], Awaitable[None]]):
+    def __init__(
+        self,
+        url: str,
+        poll_interval_s: float,
+        poll: Callable[[psycopg.AsyncConnection], Awaitable[None]],
+        health: Health,
+    ) -> None:
         self._url = url
+        self._health = health
         self._poll_interval_s = poll_interval_s
         self._poll = poll
         self._callbacks: dict[str, list[Heard]] = defaultdict(list)
@@ -110,7 +123,9 @@ class Listener:
                     await self._listen(connection)
             except psycopg.Error as error:
                 logger.warning("notifications are interrupted: %s", error)
-            on_lost()
+                self._health.failed(LISTENING, error)
+            finally:
+                on_lost()
             await asyncio.sleep(_BACKOFF_S)
 
     async def _listen(self, connection: psycopg.AsyncConnection) -> None:
@@ -120,6 +135,7 @@ class Listener:
                 self._heard.add(channel)
                 self._call(channel, "")
             await self._poll(connection)
+            self._health.works(LISTENING)
             async for notification in connection.notifies(timeout=self._poll_interval_s):
                 self._call(notification.channel, notification.payload)
                 if set(self._callbacks) - self._heard:

@@ -38,6 +38,7 @@ async def retain(connection: psycopg.AsyncConnection, settings: StoreSettings, o
     await _drop(connection)
     await _thin(connection)
     await connection.execute(sql("forget_producers"))
+    await connection.execute(sql("forget_rejected"))
 
 
 async def _expire(connection: psycopg.AsyncConnection, on_moved: Moved) -> None:

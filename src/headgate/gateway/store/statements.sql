@@ -131,14 +131,17 @@ update kafka.partitions set size = size - %s where part_id = %s
 select from kafka.head for update
 
 -- name: take_inbox
--- The oldest messages, as many as fit into a few megabytes but at least one.
-delete from kafka.inbox where id in (
-  select id from (
-    select id, octets, sum(octets) over (order by id) as total from (
-      select id, coalesce(length(key), 0) + coalesce(length(value), 0) + 100 as octets
-      from kafka.inbox order by id limit %s) as oldest
-  ) as summed where total - octets < %s)
-returning id, topic_id, partition, key, value, headers, (extract(epoch from written_at) * 1000)::bigint
+select * from kafka.take_inbox(%s, %s)
+
+-- name: reject_taken
+insert into kafka.inbox_rejected (id, topic_id, partition, key, value, headers, written_at, reason)
+values (%s, %s, %s, %s, %s, %s::text::jsonb, to_timestamp(%s / 1000.0), %s) on conflict (id) do nothing
+
+-- name: reject_oldest
+select kafka.reject(id, %s) from kafka.inbox order by id limit 1
+
+-- name: forget_rejected
+delete from kafka.inbox_rejected where rejected_at < now() - interval '30 days'
 
 -- name: inbox_topics
 select t.id, t.configs, array_agg(p.part_id order by p.index)

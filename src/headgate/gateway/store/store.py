@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,11 +16,12 @@ from headgate.commitlog.configs import value_of
 from headgate.commitlog.install import install
 from headgate.commitlog.positions import compile_ahead
 from headgate.commitlog.prepare import Batch, prepare
+from headgate.gateway.health import Health
 from headgate.gateway.store.catalog import CATALOG_CHANNEL, Catalog, Topic
 from headgate.gateway.store.compaction import compact
 from headgate.gateway.store.duty import Duty
 from headgate.gateway.store.inbox import Inbox
-from headgate.gateway.store.links import LOG_CHANNEL, Announcer, Listener, read_announcement
+from headgate.gateway.store.links import ANNOUNCING, LISTENING, LOG_CHANNEL, Announcer, Listener, read_announcement
 from headgate.gateway.store.reader import Fetched, Found, Reader, Want
 from headgate.gateway.store.retention import retain
 from headgate.gateway.store.settings import StoreSettings
@@ -41,8 +42,10 @@ _POOL_TIMEOUT_S = 10.0
 class Store:
     """Topics and their records. Made by `open`; `close` finishes what is queued."""
 
-    def __init__(self, url: str, settings: StoreSettings) -> None:
+    def __init__(self, url: str, settings: StoreSettings, health: Health) -> None:
         self._settings = settings
+        self.health = health
+        self.rejected_total = 0  # messages of SQL that could not be appended
         self.pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
             url,
             min_size=1,
@@ -53,19 +56,19 @@ class Store:
         )
         self.tails = Tails(settings.cache_bytes)
         self.catalog = Catalog(self.pool, self.tails.forget)
-        self._writer = Writer(url, settings, self._committed)
+        self._writer = Writer(url, settings, self._committed, health)
         self._reader = Reader(self.pool, self.tails)
-        self._announcer = Announcer(self.pool, settings.announce_interval_s)
-        self._listener = Listener(url, settings.poll_interval_s, self._poll)
+        self._announcer = Announcer(self.pool, settings.announce_interval_s, health)
+        self._listener = Listener(url, settings.poll_interval_s, self._poll, health)
         self._catalog_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._url = url
 
     @classmethod
-    async def open(cls, url: str, *, settings: StoreSettings | None = None) -> Self:
+    async def open(cls, url: str, *, settings: StoreSettings | None = None, health: Health | None = None) -> Self:
         """Install the schema, connect, and start what runs beside the requests."""
         await asyncio.to_thread(_install, url)
-        store = cls(url, settings or StoreSettings())
+        store = cls(url, settings or StoreSettings(), health or Health())
         try:
             await store._start()
         except BaseException:
@@ -79,26 +82,24 @@ class Store:
         await self._writer.open()
         self.on_notify(LOG_CHANNEL, lambda payload: read_announcement(self.tails, payload))
         self.on_notify(CATALOG_CHANNEL, lambda _: self._catalog_changed.set())
-        runs = [self._announcer.run(), self._listener.run(self.tails.doubt), self._follow_catalog()]
-        for run in (*runs, *(duty.run() for duty in self._duties())):
-            task = asyncio.create_task(run)
-            task.add_done_callback(_report)
-            self._tasks.append(task)
+        runs: dict[str, Callable[[], Awaitable[None]]] = {
+            ANNOUNCING: self._announcer.run,
+            LISTENING: partial(self._listener.run, self.tails.doubt),
+            "catalog": self._follow_catalog,
+        }
+        runs |= {duty.name: duty.run for duty in self._duties()}
+        self._tasks = [asyncio.create_task(self.health.tend(name, run), name=name) for name, run in runs.items()]
 
     def _duties(self) -> list[Duty]:
         """What one gateway does for all."""
         settings = self._settings
-        keys = settings.compaction_keys
-        return [
-            Duty("inbox", self._url, settings.inbox_interval_s, Inbox(self._committed).drain),
-            Duty(
-                "retention",
-                self._url,
-                settings.housekeeping_interval_s,
-                partial(retain, settings=settings, on_moved=self._moved),
-            ),
-            Duty("compaction", self._url, settings.compaction_interval_s, partial(compact, max_keys=keys)),
+        inbox = Inbox(self._committed, self._rejected)
+        works: list[tuple[str, float, Callable[[psycopg.AsyncConnection], Awaitable[None]]]] = [
+            ("inbox", settings.inbox_interval_s, inbox.drain),
+            ("retention", settings.housekeeping_interval_s, partial(retain, settings=settings, on_moved=self._moved)),
+            ("compaction", settings.compaction_interval_s, partial(compact, max_keys=settings.compaction_keys)),
         ]
+        return [Duty(name, self._url, interval_s, work, self.health) for name, interval_s, work in works]
 
     async def close(self) -> None:
         """Finish what is queued, then let go of everything."""
@@ -125,6 +126,9 @@ class Store:
         self.tails.appended(part_id, outcome.base_offset, next_offset - 1, batch.data)
         self.tails.moved(part_id, next_offset, outcome.log_start_offset)
         self._announcer.say(part_id, next_offset, outcome.log_start_offset)
+
+    def _rejected(self, count: int) -> None:
+        self.rejected_total += count
 
     async def new_producer_id(self) -> int:
         """A number that no idempotent producer has had."""
@@ -186,20 +190,18 @@ class Store:
                 self.tails.heard(part_id, next_offset, log_start_offset)
 
     async def _follow_catalog(self) -> None:
+        self._catalog_changed.set()  # who begins again has missed something
         while True:
             await self._catalog_changed.wait()
             self._catalog_changed.clear()
             try:
                 await self.catalog.refresh()
-            except psycopg.Error:
+            except psycopg.Error as error:
+                self.health.failed("catalog", error)
                 await asyncio.sleep(self._settings.poll_interval_s)
                 self._catalog_changed.set()
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    """These tasks end when the store is closed, and not before."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("a task of the store has failed", exc_info=error)
+            else:
+                self.health.works("catalog")
 
 
 def _install(url: str) -> None:

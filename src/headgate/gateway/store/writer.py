@@ -11,28 +11,35 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import psycopg
 
 from headgate.commitlog.append import APPEND_SQL, SESSION_SQL, Appended, Outcome, append_arguments, outcomes
 from headgate.commitlog.parameters import TYPES_SQL, register
 from headgate.commitlog.prepare import Batch
+from headgate.gateway.health import Health
 from headgate.gateway.store.deadline import within
 from headgate.gateway.store.settings import StoreSettings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["Committed", "Writer"]
+__all__ = ["WRITING", "Committed", "Writer"]
 
 logger = logging.getLogger(__name__)
 
+WRITING = "writer"  # as `Health` knows it
 _NAME = "headgate gateway writer"
+_UNKNOWN = "it is not known whether the batch was written"
 _CONNECT_TIMEOUT_S = 5
 _FIRST_BACKOFF_S, _LAST_BACKOFF_S = 0.05, 2.0
 # Who says this will take nothing more: the connection is of no use.
 _UNUSABLE = ("57P", "25006", "08")
 # A server process that did not answer may still write when it wakes up, or hold the log until then.
 _END_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where pid = %s and application_name = %s"
+
+# What an append waits for first.
+_PROBE_SQL, _PROBE_S = "select from kafka.head for update", 1.0
 
 Committed = Callable[[int, Batch, Outcome], None]
 
@@ -63,8 +70,9 @@ class _Pending:
 class Writer:
     """Appends for one gateway. `on_commit` is told of every batch before its producer is."""
 
-    def __init__(self, url: str, settings: StoreSettings, on_commit: Committed) -> None:
+    def __init__(self, url: str, settings: StoreSettings, on_commit: Committed, health: Health) -> None:
         self._url = url
+        self._health = health
         self._settings = settings
         self._on_commit = on_commit
         self._queue: deque[_Pending] = deque()
@@ -107,13 +115,14 @@ class Writer:
 
     async def _run(self) -> None:
         while not (self._is_closing and not self._queue):
-            await self._has_work.wait()
+            await self._work()
             group = self._take()
             if group:
                 try:
                     await self._write(group)
-                except Exception:
+                except Exception as error:
                     logger.exception("an append failed")
+                    self._health.failed(WRITING, repr(error))
                     await self._drop()
                     for pending in group:
                         pending.refuse(
@@ -122,14 +131,32 @@ class Writer:
             elif not self._is_closing:
                 self._has_work.clear()
 
+    async def _work(self) -> None:
+        """Until there is some. Who has failed tries meanwhile whether it would succeed, so that clients may return."""
+        while not self._has_work.is_set() and WRITING in self._health.troubles:
+            try:
+                if self._connection is None:
+                    await self._connect()
+                assert self._connection is not None
+                await within(_PROBE_S, self._connection, self._connection.execute(_PROBE_SQL))
+            except (psycopg.Error, TimeoutError) as error:
+                self._health.failed(WRITING, error)
+                await self._drop()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PROBE_S):
+                        await self._has_work.wait()
+            else:
+                self._health.works(WRITING)
+        await self._has_work.wait()
+
     def _take(self) -> list[_Pending]:
         group: list[_Pending] = []
         size = 0
         while self._queue and (not group or size + self._queue[0].size <= self._settings.group_bytes):
             pending = self._queue.popleft()
             self._queued_bytes -= pending.size
-            # A producer that was told that its time is over sends again. That is recognised if its batches are numbered,
-            # and would be missed by those behind it; others would be there twice.
+            # A producer that was told that its time is over sends again. Numbered batches are recognised then, and
+            # those behind them would miss them now; others would be there twice.
             if pending.is_repeatable or not pending.done.done():
                 size += pending.size
                 group.append(pending)
@@ -144,7 +171,8 @@ class Writer:
             time_s = self._settings.append_s(sum(pending.size for pending in group))
             try:
                 results = await within(time_s, connection, self._commit(connection, group))
-            except psycopg.errors.QueryCanceled:  # somebody else holds the log; nothing was written
+            except psycopg.errors.QueryCanceled as error:  # somebody else holds the log; nothing was written
+                self._health.failed(WRITING, error)
                 self._refuse_late(group)
             except TimeoutError:  # the server does nothing, or the network swallows what we say
                 self._deaf_pid = connection.info.backend_pid
@@ -153,6 +181,7 @@ class Writer:
             except psycopg.Error as error:
                 group = await self._failed(group, error)
             else:
+                self._health.works(WRITING)
                 self._answer(group, results)
                 return
 
@@ -174,16 +203,18 @@ class Writer:
     async def _lost(self, group: list[_Pending], why: str) -> list[_Pending]:
         """It is not known whether the commit happened: only those who would be recognised may be sent again."""
         logger.warning("lost PostgreSQL while appending: %s", why)
+        self._health.failed(WRITING, why)
         await self._drop()
         for pending in group:
             if not pending.is_repeatable:
-                pending.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it is not known whether the batch was written")
+                pending.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, _UNKNOWN)
         return [pending for pending in group if pending.is_repeatable]
 
     async def _failed_alone(self, group: list[_Pending], error: psycopg.Error) -> list[_Pending]:
         """PostgreSQL refused the statement, so nothing of it was written. One may be to blame: each for itself."""
         if len(group) == 1:
             logger.error("PostgreSQL refused an append: %s", error)
+            self._health.failed(WRITING, error)
             group[0].refuse(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be written")
             return []
         for pending in group:
@@ -217,6 +248,7 @@ class Writer:
                 await self._connect()
             except psycopg.Error as error:
                 logger.warning("PostgreSQL is away, trying again in %.2f s: %s", backoff_s, error)
+                self._health.failed(WRITING, error)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
         return self._connection
