@@ -24,15 +24,20 @@ from headgate.wire.kafka.batch import (
     crc32c,
     split_batches,
 )
-from headgate.wire.kafka.compression import Codec, decompress
+from headgate.wire.kafka.compression import Codec, TooMuchError, decompress
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.records import Record, encode_batch, read_records
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["MAX_PLAIN_BYTES", "Batch", "Rules", "prepare", "rules_of"]
+__all__ = ["MAX_PLAIN_BYTES", "Batch", "Rules", "is_heavy", "prepare", "rules_of"]
 
+# How much may come out of a batch: in proportion to what the topic takes, because nobody else's data grows so much.
 MAX_PLAIN_BYTES = 128 * 1024 * 1024
+_LEAST_PLAIN_BYTES = 1024 * 1024
+_MAX_GROWTH = 16
+_MUCH_PLAIN_BYTES, _MUCH_PACKED_BYTES = 4 * 1024 * 1024, 2048
 _MAGIC_AT, _MAGIC = 16, 2
+_ATTRIBUTES_AT, _CODEC_BITS = 21, 0b111
 _DATED = Struct(">hiqq")  # from the attributes to the greatest time
 _CRC, _CRC_AT = Struct(">I"), 17
 _NO_TIME = -1
@@ -47,6 +52,11 @@ class Rules(msgspec.Struct, frozen=True):
     before_max_ms: int = 2**63 - 1
     after_max_ms: int = 3600000
     for_sql: bool = True
+
+    @property
+    def max_plain_bytes(self) -> int:
+        """Of the records of a compressed batch."""
+        return min(max(self.max_bytes * _MAX_GROWTH, _LEAST_PLAIN_BYTES), MAX_PLAIN_BYTES)
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -85,6 +95,14 @@ def rules_of(configs: Mapping[str, str]) -> Rules:
     )
 
 
+def is_heavy(records: bytes | memoryview) -> bool:
+    """Whether `prepare` may take long: much, or something that may become much."""
+    if len(records) <= _ATTRIBUTES_AT + 1:
+        return False
+    is_plain = not records[_ATTRIBUTES_AT + 1] & _CODEC_BITS
+    return len(records) > (_MUCH_PLAIN_BYTES if is_plain else _MUCH_PACKED_BYTES)
+
+
 def prepare(records: bytes | memoryview, rules: Rules) -> tuple[Batch, ...]:
     """The batches of one partition in a Produce request. Raises `Refused`."""
     now_ms = time.time_ns() // 1_000_000
@@ -112,7 +130,7 @@ def _prepare(header: BatchHeader, data: memoryview, rules: Rules, now_ms: int) -
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.message) from None
     _check_header(header)
     section = data[HEADER_BYTES:]
-    plain = None if header.codec is Codec.NONE else _inflated(header, section)
+    plain = None if header.codec is Codec.NONE else _inflated(header, section, rules.max_plain_bytes)
     positions = _positions(section if plain is None else plain, header)
     if rules.needs_keys and positions.has_null_keys:
         raise Refused(
@@ -121,9 +139,9 @@ def _prepare(header: BatchHeader, data: memoryview, rules: Rules, now_ms: int) -
             records=positions.without_key(),
         )
     if positions.has_odd_headers:
-        _check_records(data)
+        _check_records(data, rules.max_plain_bytes)
     if positions.has_long_forms and rules.for_sql:
-        plain = _rewritten(data, header)
+        plain = _rewritten(data, header, rules.max_plain_bytes)
         positions = _positions(plain, header)
     if rules.is_dated_here:
         data = _dated(header, data, now_ms)
@@ -160,9 +178,11 @@ def _check_header(header: BatchHeader) -> None:
         raise Refused(ErrorCode.INVALID_RECORD, "a batch of an idempotent producer without a sequence")
 
 
-def _inflated(header: BatchHeader, section: memoryview) -> bytes:
+def _inflated(header: BatchHeader, section: memoryview, max_bytes: int) -> bytes:
     try:
-        return decompress(header.codec, bytes(section), max_bytes=MAX_PLAIN_BYTES)
+        return decompress(header.codec, bytes(section), max_bytes=max_bytes)
+    except TooMuchError as error:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, error.message) from None
     except ProtocolError as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.message) from None
 
@@ -176,18 +196,18 @@ def _positions(section: bytes | memoryview, header: BatchHeader) -> Positions:
     return positions
 
 
-def _check_records(data: memoryview) -> list[Record]:
+def _check_records(data: memoryview, max_bytes: int) -> list[Record]:
     try:
-        return list(read_records(data))
+        return list(read_records(data, max_bytes=max_bytes))
     except ProtocolError as error:
         raise Refused(ErrorCode.INVALID_RECORD, error.message) from None
 
 
-def _rewritten(data: memoryview, header: BatchHeader) -> bytes:
+def _rewritten(data: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
     """The records with their numbers in the shortest form: SQL computes where things are from their lengths."""
     base = Record(header.base_offset, header.base_timestamp)
     start = len(encode_batch([base]))
-    return b"".join(encode_batch([base, record])[start:] for record in _check_records(data))
+    return b"".join(encode_batch([base, record])[start:] for record in _check_records(data, max_bytes))
 
 
 def _newest(header: BatchHeader, positions: Positions, rules: Rules, now_ms: int) -> int:

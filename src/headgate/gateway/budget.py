@@ -1,48 +1,98 @@
-"""How many bytes of requests and answers a gateway keeps in memory, over all of its connections."""
+"""How many bytes of requests and answers a gateway keeps in memory, over all of its connections.
+
+What has arrived is counted, and not what a frame announces: a client that says much and sends little holds nothing.
+When memory is short, whoever has begun a large frame waits in line. One of them may read on beyond the limit, unless
+requests are being worked on that will give memory back: so half-read frames cannot wait for one another for ever. It
+has to be quick. Small frames never wait.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter
+from typing import Protocol
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "Reader"]
+
+
+class Reader(Protocol):
+    """Who has begun to read a large frame."""
+
+    @property
+    def address(self) -> str:
+        """From where it comes: one address cannot take more than half of everything."""
+
+    def resume(self) -> None:
+        """It may ask again."""
 
 
 class Budget:
-    """Bytes that are taken and given back; who finds too little left waits in line.
-
-    A frame asks for its whole size before its bytes are read. So a frame that has begun can always be finished, and
-    many half-read frames cannot wait for one another.
-    """
+    """Bytes that are taken and given back, and the line of those who wait for some."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-        self._line: deque[tuple[int, Callable[[], bool]]] = deque()
+        self._working = 0  # of that, requests that are whole and not answered
+        self._by_address: Counter[str] = Counter()
+        self._line: dict[Reader, None] = {}
+        self._finisher: Reader | None = None
 
     @property
     def free(self) -> int:
         return max(0, self.limit - self.used)
 
-    def take(self, size: int) -> None:
-        """Count bytes that are in memory already."""
+    def take(self, size: int, address: str) -> None:
+        """Count bytes that are in memory, or will be."""
         self.used += size
+        self._by_address[address] += size
 
-    def ask(self, size: int, granted: Callable[[], bool]) -> bool:
-        """Whether the bytes may come now. If not, `granted` is called later, and says whether they are still wanted."""
-        if not self._line and self._fits(size):
-            self.used += size
+    def give_back(self, size: int, address: str) -> None:
+        self.used -= size
+        self._by_address[address] -= size
+        if not self._by_address[address]:
+            del self._by_address[address]
+        self._wake()
+
+    def begin(self, size: int) -> None:
+        """So many of the bytes are a request that is whole."""
+        self._working += size
+
+    def end(self, size: int) -> None:
+        """The request is answered."""
+        self._working -= size
+        self._wake()
+
+    def is_short(self, address: str) -> bool:
+        return self.used >= self.limit or self._by_address[address] >= self.limit // 2
+
+    def may_read(self, reader: Reader) -> bool:
+        """Whether it may go on with its frame. If not, it is told when to ask again."""
+        if reader is self._finisher or not self.is_short(reader.address):
+            self._line.pop(reader, None)
             return True
-        self._line.append((size, granted))
+        if self._may_exceed and next(iter(self._line), reader) is reader:
+            self._line.pop(reader, None)
+            self._finisher = reader
+            return True
+        self._line[reader] = None
         return False
 
-    def give_back(self, size: int) -> None:
-        self.used -= size
-        while self._line and self._fits(self._line[0][0]):
-            wanted, granted = self._line.popleft()
-            self.used += wanted
-            if not granted():
-                self.used -= wanted
+    def is_finishing(self, reader: Reader) -> bool:
+        """Whether it reads beyond the limit while others wait."""
+        return reader is self._finisher
 
-    def _fits(self, size: int) -> bool:
-        return self.used == 0 or self.used + size <= self.limit
+    def finished(self, reader: Reader) -> None:
+        """Its frame is whole, or will never be."""
+        self._line.pop(reader, None)
+        if reader is self._finisher:
+            self._finisher = None
+            self._wake()
+
+    @property
+    def _may_exceed(self) -> bool:
+        return self._finisher is None and self._working <= self.limit // 2
+
+    def _wake(self) -> None:
+        for reader in list(self._line):
+            is_next = self._may_exceed and next(iter(self._line), None) is reader
+            if is_next or not self.is_short(reader.address):
+                reader.resume()

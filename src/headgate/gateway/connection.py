@@ -5,8 +5,8 @@ their answers wait for one another. A Fetch runs alone: nothing behind it starts
 connection never holds more than one answer that is big.
 
 What a client can make the gateway keep is bounded four times: by the number of requests that wait, by the bytes of all
-connections together (`Budget`), by not reading from those that do not read, and by the time that a frame, a login or
-the reading of an answer may take.
+connections together (`Budget`), by not reading from those that do not read, and by the time in which a frame must get
+on, a login be done or an answer be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from headgate.gateway.dispatch import respond
 from headgate.gateway.handlers import HANDLERS
 from headgate.gateway.handlers.session import versions_refused
 from headgate.model import ProtocolError
-from headgate.wire.kafka import Body, Buffers, FrameSplitter, RequestHeader, encode_response, read_request_header
+from headgate.wire.kafka import (
+    LENGTH_BYTES,
+    Body,
+    Buffers,
+    FrameSplitter,
+    RequestHeader,
+    encode_response,
+    read_request_header,
+)
 from headgate.wire.kafka.messages.fetch import FETCH, FetchRequest
 from headgate.wire.kafka.messages.membership import JoinGroupRequest
 from headgate.wire.kafka.messages.session import (
@@ -41,7 +49,9 @@ MAX_BACKLOG = 16
 STRANGER_FRAME_BYTES = 64 << 10  # what may be sent before somebody has said who he is
 SEND_BUFFER_BYTES = 1 << 20
 SMALL_BUFFER_BYTES = 2048
-LEAST_BYTES_PER_S = 64 << 10  # a frame that comes slower than this is given up
+SMALL_FRAME_BYTES = 256 << 10  # such a frame waits for nobody's memory
+LEAST_BYTES_PER_S = 64 << 10  # a frame that comes slower than this is given up;
+FINISHING_S, FINISHING_BYTES_PER_S = 5.0, 256 << 10  # and one for which others wait, if it is slower than that
 _FETCH_KEY = FETCH.key.to_bytes(2)
 _BEFORE_LOGIN = (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
 
@@ -79,7 +89,7 @@ class Connection(asyncio.Protocol):
         )
         self._backlog: deque[tuple[bytes, int]] = deque()  # frames that have not started, and what the budget counts
         self._pending: deque[_Pending] = deque()
-        self._reserved = 0  # of the budget, for the frame that has begun
+        self._partial = 0  # of the budget, what has arrived of a frame that is not whole
         self._unsent = 0  # of the budget, for answers that the client is slow to take
         self._is_alone = False  # a Fetch is running
         self._is_reading = True
@@ -88,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._is_ending = False  # nothing more is read; what is pending is answered
         self._is_lost = False
         self._opened_at = self._last_data_at = self._loop.time()
-        self._frame_since: float | None = None
+        self._frame_seen: tuple[int, float] = (0, self._opened_at)  # how much of a frame there was, and when
         self._unsent_seen: tuple[int, float] = (0, 0.0)
 
     # -- what asyncio calls
@@ -96,7 +106,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
         self._transport.set_write_buffer_limits(high=SEND_BUFFER_BYTES)
-        self._context = Context(self._services, Session(peer=_peer(self._transport)))
+        self._context = Context(self._services, Session(peer=_peer(self._transport), address=_address(self._transport)))
         if not self._owner.opened(self):
             self._is_ending = True
             self._transport.abort()
@@ -106,11 +116,18 @@ class Connection(asyncio.Protocol):
             return
         self._services.metrics.received_bytes += len(data)
         self._last_data_at = self._loop.time()
+        if not self._partial:
+            self._frame_seen = (0, self._last_data_at)
+        self._take(len(data))
+        self._partial += len(data)
         self._splitter.feed(data)
         try:
             for frame in self._splitter.frames():
-                self._backlog.append((frame, self._claim(len(frame))))
-                self._frame_since = None
+                self._backlog.append((frame, len(frame) + LENGTH_BYTES))
+                self._partial -= len(frame) + LENGTH_BYTES
+                self._frame_seen = (0, self._last_data_at)
+                self._services.budget.begin(len(frame) + LENGTH_BYTES)
+                self._services.budget.finished(self)
         except ProtocolError as error:
             self._give_up(error)
         self._advance()
@@ -129,11 +146,10 @@ class Connection(asyncio.Protocol):
             # What changes something runs to its end; nobody is there to read.
             if pending.task and pending.kind in (FetchRequest, JoinGroupRequest):
                 pending.task.cancel()
-        waiting = sum(size for _, size in self._backlog)
         done = sum(pending.size for pending in self._pending if pending.buffers is not None)
-        self._backlog.clear()
-        self._services.budget.give_back(waiting + done + self._reserved + self._unsent)
-        self._reserved = self._unsent = 0
+        self._forget()
+        self._give_back(done + self._unsent)
+        self._unsent = 0
         self._pending = deque(pending for pending in self._pending if pending.buffers is None)
         self._owner.closed(self)
 
@@ -142,7 +158,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_clogged = False
-        self._services.budget.give_back(self._unsent)
+        self._give_back(self._unsent)
         self._unsent = 0
         self._flush()
 
@@ -151,6 +167,14 @@ class Connection(asyncio.Protocol):
     @property
     def peer(self) -> str:
         return self._context.session.peer
+
+    @property
+    def address(self) -> str:
+        return self._context.session.address
+
+    def resume(self) -> None:
+        """There may be memory for the rest of a frame."""
+        self._update_reading()
 
     @property
     def tasks(self) -> list[asyncio.Task[Buffers | None]]:
@@ -181,13 +205,16 @@ class Connection(asyncio.Protocol):
 
     # -- the way of a request
 
-    def _claim(self, size: int) -> int:
-        """Count a frame that has arrived, unless that was done when it began."""
-        if self._reserved:
-            claimed, self._reserved = self._reserved, 0
-            return claimed
-        self._services.budget.take(size)
-        return size
+    def _take(self, size: int) -> None:
+        self._services.budget.take(size, self.address)
+
+    def _give_back(self, size: int) -> None:
+        self._services.budget.give_back(size, self.address)
+
+    def _done(self, size: int) -> None:
+        """A request of that size is over."""
+        self._services.budget.end(size)
+        self._give_back(size)
 
     def _advance(self) -> None:
         """Start what may start, and read on if there is room."""
@@ -196,7 +223,7 @@ class Connection(asyncio.Protocol):
             try:
                 self._start(frame, size)
             except ProtocolError as error:
-                self._services.budget.give_back(size)
+                self._done(size)
                 self._give_up(error)
         self._update_reading()
         self._close_when_done()
@@ -243,10 +270,12 @@ class Connection(asyncio.Protocol):
     def _answered(self, pending: _Pending, buffers: Buffers | None) -> None:
         """An answer is there. None: there can be none, and the connection ends here."""
         size = sum(map(len, buffers or ()))
-        self._services.budget.take(size)
-        self._services.budget.give_back(pending.size)
+        self._take(size)
+        self._done(pending.size)
+        if pending.kind is FetchRequest:
+            self._give_back(self._context.answer.settle())
         if self._is_lost:
-            self._services.budget.give_back(size)
+            self._give_back(size)
             if pending in self._pending:
                 self._pending.remove(pending)
             return
@@ -273,7 +302,7 @@ class Connection(asyncio.Protocol):
         if self._is_clogged:
             self._unsent += pending.size
         else:
-            self._services.budget.give_back(pending.size)
+            self._give_back(pending.size)
 
     def _write(self, buffers: Buffers, size: int) -> None:
         """Big buffers go out as they are; to copy many small ones together costs less than to hand each over."""
@@ -287,37 +316,27 @@ class Connection(asyncio.Protocol):
     def _update_reading(self) -> None:
         if self._is_lost or self._transport.is_closing():
             return
-        self._reserve()
+        awaited = self._awaits_budget
+        self._awaits_budget = not self._has_room()
+        if awaited and not self._awaits_budget:
+            self._frame_seen = (self._partial, self._loop.time())  # it could not get on before
         # A little is read ahead: that a client has gone is noticed by reading only.
-        is_full = len(self._backlog) >= MAX_BACKLOG
+        is_full = len(self._backlog) >= (1 if self._services.budget.is_short(self.address) else MAX_BACKLOG)
         wants = not (is_full or self._awaits_budget or self._is_ending or self._is_clogged)
         if wants != self._is_reading:
             self._is_reading = wants
             (self._transport.resume_reading if wants else self._transport.pause_reading)()
 
-    def _reserve(self) -> None:
-        """Ask for the whole of a frame that has begun, so that it can be finished once it is read on."""
-        if self._reserved or self._awaits_budget or self._is_ending:
-            return
+    def _has_room(self) -> bool:
+        """Whether there is memory for the rest of a frame that has begun, if it is a large one."""
+        if self._is_ending:
+            return True
         try:
             size, missing = self._splitter.missing
         except ProtocolError as error:
             self._give_up(error)
-            return
-        if missing <= 0:
-            return
-        self._frame_since = self._frame_since or self._loop.time()
-        if self._services.budget.ask(size, lambda: self._granted(size)):
-            self._reserved = size
-        else:
-            self._awaits_budget = True
-
-    def _granted(self, size: int) -> bool:
-        if self._is_lost or self._is_ending:
-            return False
-        self._awaits_budget, self._reserved, self._frame_since = False, size, self._loop.time()
-        self._update_reading()
-        return True
+            return True
+        return size <= SMALL_FRAME_BYTES or missing <= 0 or self._services.budget.may_read(self)
 
     def _close_when_done(self) -> None:
         is_done = not self._pending and (not self._backlog or self._context.session.is_closing)
@@ -327,29 +346,47 @@ class Connection(asyncio.Protocol):
     def _give_up(self, error: ProtocolError) -> None:
         """Where the next frame begins, or what the client wants, is not known: answer what came before, and close."""
         logger.info("connection given up", extra={"peer": self.peer, "why": str(error)})
-        self._services.budget.give_back(sum(size for _, size in self._backlog))
-        self._backlog.clear()
+        self._forget()
         self._is_ending = True
+
+    def _forget(self) -> None:
+        """What has arrived and not begun, whole or not, is let go of."""
+        self._done(sum(size for _, size in self._backlog))
+        self._backlog.clear()
+        self._splitter = FrameSplitter(max_bytes=self._splitter.max_bytes)
+        self._give_back(self._partial)
+        self._partial = 0
+        self._services.budget.finished(self)
 
     def _dropped(self, item: tuple[bytes, int]) -> bool:
         frame, size = item
         if frame[:2] != _FETCH_KEY:
             return False
-        self._services.budget.give_back(size)
+        self._done(size)
         return True
 
     def _overdue(self, now: float) -> str:
         stall_s = self._options.stall_timeout_s
         if self._options.is_guarded and self._context.session.user is None and now - self._opened_at > stall_s:
             return "no login"
-        frame_s = now - self._frame_since if self._frame_since and not self._awaits_budget else 0.0
-        if frame_s > stall_s + self._reserved / LEAST_BYTES_PER_S:
-            return "a frame that does not end"
+        if self._partial and not self._awaits_budget and self._is_reading and self._is_slow(now):
+            return "a frame that does not get on"
         if self._is_clogged and self._reads_nothing(now):
             return "answers are not read"
         if not self._pending and not self._is_clogged and now - self._last_data_at > self._options.idle_timeout_s:
             return "idle"
         return ""
+
+    def _is_slow(self, now: float) -> bool:
+        """Whether a frame comes too slowly, over a while; one that others wait for has less time."""
+        is_awaited = self._services.budget.is_finishing(self)
+        window_s = min(FINISHING_S, self._options.stall_timeout_s) if is_awaited else self._options.stall_timeout_s
+        seen, since = self._frame_seen
+        if now - since <= window_s:
+            return False
+        self._frame_seen = (self._partial, now)
+        least = FINISHING_BYTES_PER_S if is_awaited else LEAST_BYTES_PER_S
+        return self._partial - seen < least * window_s
 
     def _reads_nothing(self, now: float) -> bool:
         left = self._transport.get_write_buffer_size()
@@ -365,6 +402,11 @@ def _result(task: asyncio.Task[Buffers | None]) -> Buffers | None:
         logger.error("an answer could not be written", exc_info=fault)
         return None
     return task.result()
+
+
+def _address(transport: asyncio.Transport) -> str:
+    name: Any = transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else ""
 
 
 def _peer(transport: asyncio.Transport) -> str:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from headgate.gateway.sasl import Dialogue, Users
     from headgate.gateway.store import Store
 
-__all__ = ["Context", "Failure", "Failures", "Handler", "Handlers", "Services", "Session"]
+__all__ = ["AnswerRoom", "Context", "Failure", "Failures", "Handler", "Handlers", "Services", "Session"]
+
+
+LEAST_ANSWER_BYTES = 256 << 10
 
 
 @dataclass(slots=True)
@@ -27,12 +30,14 @@ class Session:
     """One connection, as far as handlers may know it."""
 
     peer: str
+    address: str = ""
     user: str | None = None
     client_software: str = ""
     dialogue: Dialogue | None = None  # the SASL exchange that is going on
     is_closing: bool = False  # close the connection as soon as the answer has left
     # Requests that append look topics up first, which may wait; they enqueue one after the other all the same.
     appending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    charged: int = 0  # of the budget, for an answer that is being made
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +54,45 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerRoom:
+    """Memory for an answer, counted before the answer is made: many that are made at once would each find all of it."""
+
+    _budget: Budget
+    _session: Session
+
+    def ask(self, wanted: int) -> int:
+        """How much the answer may hold: less than is wanted when readers are slow and memory is short."""
+        share = max(min(self._budget.free, self._budget.limit // 2) // 4, LEAST_ANSWER_BYTES)
+        self._charge(min(wanted, share))
+        return self._session.charged
+
+    def keep(self, size: int) -> None:
+        """It holds this much. Nothing, while it waits for something to hold."""
+        self._charge(size - self._session.charged)
+
+    def settle(self) -> int:
+        """What was counted for it: whoever asks counts the answer itself from now on."""
+        charged, self._session.charged = self._session.charged, 0
+        return charged
+
+    def _charge(self, size: int) -> None:
+        self._session.charged += size
+        if size < 0:
+            self._budget.give_back(-size, self._session.address)
+        else:
+            self._budget.take(size, self._session.address)
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """Handed to every handler: what the gateway has, and who is asking."""
 
     services: Services
     session: Session
+
+    @property
+    def answer(self) -> AnswerRoom:
+        return AnswerRoom(self.services.budget, self.session)
 
     @property
     def store(self) -> Store:

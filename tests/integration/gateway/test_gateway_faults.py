@@ -53,14 +53,14 @@ def test_one_partition_that_fails_does_not_take_others_with_it(
 ) -> None:
     """The batch that is in the log says so, or the client would write it again."""
     store = gateway.gateway.services.store
-    append = store.append
+    prepared = store.prepared
 
     async def sometimes(found: object, index: int, records: bytes) -> object:
         if bytes(records).endswith(b"bad\0"):
             raise RuntimeError("a bug")
-        return await append(found, index, records)  # type: ignore[arg-type]
+        return await prepared(found, index, records)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store, "append", sometimes)
+    monkeypatch.setattr(store, "prepared", sometimes)
     with RawClient(gateway.port) as client:
         client.create(topic)
         good, bad = produce_request(topic, b"good"), produce_request(topic, b"bad")

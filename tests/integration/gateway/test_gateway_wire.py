@@ -308,7 +308,8 @@ def test_frames_wait_for_memory_and_all_are_served(fresh_database: str, topic: s
         for thread, client in zip(threads, clients, strict=True):
             thread.join()
             client.socket.close()
-        assert most <= 3 << 20
+        # One frame may go beyond the limit, and of the others one piece each, as it comes from the network.
+        assert most <= (2 << 20) + 1_000_000 + 10 * (256 << 10)
         answer = first.ask(
             LIST_OFFSETS,
             1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from uuid import uuid4
 
 import pytest
@@ -47,35 +48,72 @@ def test_failures_are_only_for_what_is_served() -> None:
 # -- memory
 
 
-@given(st.lists(st.integers(1, 120), max_size=30))
-def test_a_budget_serves_everybody_in_turn(sizes: list[int]) -> None:
+class Frame:
+    """Somebody who reads a frame, a piece at a time, whenever it may."""
+
+    def __init__(self, budget: Budget, address: str, size: int) -> None:
+        self.budget, self.address, self.size, self.got, self.is_waiting = budget, address, size, 0, False
+
+    def resume(self) -> None:
+        self.is_waiting = not self.budget.may_read(self)
+
+    def read(self, piece: int) -> None:
+        """One piece, if it may."""
+        self.is_waiting = self.is_waiting or not self.budget.may_read(self)
+        if not self.is_waiting and self.got < self.size:
+            piece = min(piece, self.size - self.got)
+            self.budget.take(piece, self.address)
+            self.got += piece
+            if self.got == self.size:
+                self.budget.begin(self.size)
+                self.budget.finished(self)
+
+    def let_go(self) -> None:
+        if self.got == self.size:
+            self.budget.end(self.size)
+        self.budget.finished(self)
+        self.budget.give_back(self.got, self.address)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 120)), max_size=30), st.randoms())
+def test_a_budget_lets_every_frame_be_finished(frames: list[tuple[str, int]], random: Random) -> None:
     budget = Budget(100)
-    running: list[tuple[int, int]] = []
-    served: list[int] = []
-
-    def grant(number: int, size: int) -> bool:
-        running.append((number, size))
-        served.append(number)
-        return True
-
-    for number, size in enumerate(sizes):
-        if budget.ask(size, lambda number=number, size=size: grant(number, size)):  # type: ignore[misc]
-            grant(number, size)
-        assert budget.used <= 100 or len(running) == 1
-    while running:
-        budget.give_back(running.pop(0)[1])
-        assert budget.used <= 100 or len(running) == 1
-    assert served == list(range(len(sizes)))
+    reading = [Frame(budget, address, size) for address, size in frames]
+    for _ in range(20 * len(reading)):
+        for frame in random.sample(reading, len(reading)):
+            frame.read(10)
+        # What lies beyond the limit is one frame, and one piece of each.
+        assert budget.used < 150 + 120 + 10 * len(frames)
+        whole = [frame for frame in reading if frame.got == frame.size]
+        for frame in whole[: random.randint(1, 3)]:
+            reading.remove(frame)
+            frame.let_go()
+    assert not reading
     assert budget.used == 0
 
 
 def test_a_budget_passes_over_who_has_gone() -> None:
     budget = Budget(10)
-    assert budget.ask(10, lambda: True)
-    assert not budget.ask(5, lambda: False)
-    assert not budget.ask(10, lambda: True)
-    budget.give_back(10)
-    assert budget.used == 10  # of the third
+    budget.take(10, "x")
+    first, second, third = (Frame(budget, "x", 5) for _ in range(3))
+    for frame in (first, second, third):
+        frame.read(1)
+    assert [frame.is_waiting for frame in (first, second, third)] == [False, True, True]
+    second.let_go()
+    first.let_go()
+    assert not third.is_waiting
+
+
+def test_one_address_cannot_take_everything() -> None:
+    budget = Budget(100)
+    greedy = [Frame(budget, "greedy", 30) for _ in range(10)]
+    for _ in range(30):
+        for frame in greedy:
+            frame.read(1)
+    assert budget.used <= 50 + 30 + 10
+    modest = Frame(budget, "modest", 5)
+    modest.read(5)
+    assert modest.got == 5
 
 
 # -- cluster

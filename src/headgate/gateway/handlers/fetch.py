@@ -27,7 +27,6 @@ from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["FAILURES", "HANDLERS", "check_epoch", "part_of"]
 
-_LEAST_FETCH_BYTES = 1 << 20
 _MAX_WAIT_S = 300.0
 _READ_COMMITTED = 1
 
@@ -43,7 +42,8 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
     if good:
         fetched = await context.store.fetch(
             good,
-            max_bytes=_share(context, request.max_bytes),
+            max_bytes=max(min(request.max_bytes, context.options.max_fetch_bytes), 0),
+            room=context.answer,
             min_bytes=request.min_bytes,
             # An error is told at once.
             max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if is_whole else 0.0,
@@ -65,12 +65,6 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
             for topic, topic_wants in zip(request.topics, wants, strict=True)
         )
     )
-
-
-def _share(context: Context, asked: int) -> int:
-    """How much this answer may hold: less than was asked for, when readers are slow and memory is short."""
-    share = max(context.services.budget.free // 4, _LEAST_FETCH_BYTES)
-    return max(min(asked, context.options.max_fetch_bytes, share), 0)
 
 
 async def _wants(context: Context, topic: FetchTopic) -> list[Want | Refused]:

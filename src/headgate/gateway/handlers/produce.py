@@ -8,7 +8,7 @@ import time
 
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import find_topic
-from headgate.gateway.store import Appended
+from headgate.gateway.store import Appended, Topic
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.produce import (
@@ -78,9 +78,26 @@ async def _start(context: Context, topic: ProduceTopic) -> list[_Started]:
         elif not partition.records:
             started.append(Refused(ErrorCode.INVALID_RECORD, "no records"))
         else:
-            append = context.store.append(found, partition.index, partition.records)
-            started.append(asyncio.ensure_future(append))
+            started.append(await _append(context, found, partition))
     return started
+
+
+async def _append(context: Context, topic: Topic, partition: ProducePartition) -> _Started:
+    """What its records are when they are inflated counts until they are written."""
+    try:
+        batches = await context.store.prepared(topic, partition.index, partition.records or b"")
+    except Refused as refused:
+        return refused
+    except Exception:
+        # The other partitions of the request may be in the log, and say so.
+        logger.exception("a batch could not be checked")
+        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the gateway failed; its log says why")
+    budget, address = context.services.budget, context.session.address
+    size = sum(len(batch.plain) for batch in batches if batch.plain is not None)
+    budget.take(size, address)
+    task = asyncio.ensure_future(context.store.write(topic, partition.index, batches))
+    task.add_done_callback(lambda _: budget.give_back(size, address))
+    return task
 
 
 def _produced(context: Context, topic: ProduceTopic, started: list[_Started], seconds: float) -> ProducedTopic:

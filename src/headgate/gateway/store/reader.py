@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
@@ -18,7 +18,7 @@ from headgate.wire.kafka import place_batch, read_records
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["Fetched", "Found", "Reader", "Want"]
+__all__ = ["Fetched", "Found", "NoLimit", "Reader", "Room", "Want"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,25 @@ class Found:
     timestamp: int
 
 
+class Room(Protocol):
+    """Memory for what is read."""
+
+    def ask(self, wanted: int) -> int:
+        """How much may be read; it counts from now on."""
+
+    def keep(self, size: int) -> None:
+        """How much was read."""
+
+
+class NoLimit:
+    """For those who have memory enough."""
+
+    def ask(self, wanted: int) -> int:
+        return wanted
+
+    def keep(self, size: int) -> None: ...
+
+
 class Reader:
     """Fetch and ListOffsets."""
 
@@ -61,15 +80,20 @@ class Reader:
         self._pool = pool
         self._tails = tails
 
-    async def fetch(self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Fetched]:
+    async def fetch(
+        self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float, room: Room
+    ) -> list[Fetched]:
         """One answer for each want, in their order, as soon as there are `min_bytes` or the time is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max_wait_s
         while True:
-            fetched = await self._read(wants, max_bytes)
+            allowed = room.ask(max_bytes)
+            fetched = await self._read(wants, allowed)
             left_s = deadline - loop.time()
-            if left_s <= 0 or self._is_enough(fetched, min_bytes):
+            if left_s <= 0 or self._is_enough(fetched, min(min_bytes, allowed)):
+                room.keep(sum(each.size for each in fetched))
                 return fetched
+            room.keep(0)
             await self._tails.wait([(each.part_id, each.high_watermark) for each in fetched], left_s)
 
     def _is_enough(self, fetched: Sequence[Fetched], min_bytes: int) -> bool:

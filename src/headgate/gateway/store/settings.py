@@ -16,6 +16,7 @@ class StoreSettings:
     queue_bytes: int = 64 << 20  # waiting to be written; then appends wait
     append_timeout_s: float = 10.0  # of requests that wait for a server that is away,
     append_bytes_per_s: int = 1 << 20  # and what a large one gets on top
+    inflaters: int = 2  # threads that check compressed batches
     cache_bytes: int = 64 << 20  # the newest batches
     announce_interval_s: float = 0.005  # between two notifications to other gateways
     poll_interval_s: float = 1.0  # in case notifications get lost

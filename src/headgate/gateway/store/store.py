@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Self
 
@@ -15,14 +16,14 @@ from headgate.commitlog.append import Appended, Outcome
 from headgate.commitlog.configs import value_of
 from headgate.commitlog.install import install
 from headgate.commitlog.positions import compile_ahead
-from headgate.commitlog.prepare import Batch, prepare
+from headgate.commitlog.prepare import Batch, is_heavy, prepare
 from headgate.gateway.health import Health
 from headgate.gateway.store.catalog import CATALOG_CHANNEL, Catalog, Topic
 from headgate.gateway.store.compaction import compact
 from headgate.gateway.store.duty import Duty
 from headgate.gateway.store.inbox import Inbox
 from headgate.gateway.store.links import ANNOUNCING, LISTENING, LOG_CHANNEL, Announcer, Listener, read_announcement
-from headgate.gateway.store.reader import Fetched, Found, Reader, Want
+from headgate.gateway.store.reader import Fetched, Found, NoLimit, Reader, Room, Want
 from headgate.gateway.store.retention import retain
 from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
@@ -62,6 +63,8 @@ class Store:
         self._listener = Listener(url, settings.poll_interval_s, self._poll, health)
         self._catalog_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        # Few: what they inflate is counted when it is there.
+        self._workers = ThreadPoolExecutor(settings.inflaters, "headgate gateway inflater")
         self._url = url
 
     @classmethod
@@ -106,6 +109,7 @@ class Store:
         await self._writer.close()
         await end(*self._tasks)
         await self.pool.close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
 
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call back with every payload, and with an empty one whenever notifications may have been missed."""
@@ -114,10 +118,20 @@ class Store:
     # Writing
 
     async def append(self, topic: Topic, index: int, records: bytes | memoryview) -> Appended:
-        """Append the batches of one partition. Queued before the first await. Raises `Refused`."""
+        """Append the batches of one partition. Raises `Refused`."""
+        return await self.write(topic, index, await self.prepared(topic, index, records))
+
+    async def prepared(self, topic: Topic, index: int, records: bytes | memoryview) -> tuple[Batch, ...]:
+        """The batches of one partition, checked. What might take long does not hold up the loop. Raises `Refused`."""
         if not 0 <= index < len(topic.parts):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {index}")
-        batches = prepare(records, self.catalog.rules(topic))
+        rules = self.catalog.rules(topic)
+        if not is_heavy(records):
+            return prepare(records, rules)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, prepare, records, rules)
+
+    async def write(self, topic: Topic, index: int, batches: tuple[Batch, ...]) -> Appended:
+        """Append what was prepared. Queued before the first await: the order of calls is the order in the log."""
         is_durable = value_of(topic.configs, "headgate.async.commit") != "true"
         return await self._writer.append(topic.parts[index], batches, is_durable=is_durable)
 
@@ -152,9 +166,13 @@ class Store:
 
     # Reading
 
-    async def fetch(self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float) -> list[Fetched]:
+    async def fetch(
+        self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float, room: Room | None = None
+    ) -> list[Fetched]:
         """Batches for each want, in their order, as soon as there are `min_bytes` or the time is over."""
-        return await self._reader.fetch(wants, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s)
+        return await self._reader.fetch(
+            wants, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s, room=room or NoLimit()
+        )
 
     async def earliest(self, part_id: int) -> int:
         return (await self._reader.bounds(part_id))[0]

@@ -24,12 +24,13 @@ from headgate.wire.kafka.exchange import (
     encode_response,
     read_request_header,
 )
-from headgate.wire.kafka.frames import MAX_FRAME_BYTES, FrameSplitter, framed
+from headgate.wire.kafka.frames import LENGTH_BYTES, MAX_FRAME_BYTES, FrameSplitter, framed
 from headgate.wire.kafka.records import Record, encode_batch, read_records
 from headgate.wire.kafka.schema import NO_UUID, Body
 
 __all__ = [
     "APIS",
+    "LENGTH_BYTES",
     "MAX_FRAME_BYTES",
     "NO_UUID",
     "Api",

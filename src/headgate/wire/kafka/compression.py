@@ -14,10 +14,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import zstandard
 
-from headgate.model import ProtocolError
+from headgate.model import Kind, ProtocolError
 from headgate.wire.kafka.primitives import read_uvarint
 
-__all__ = ["Codec", "compress", "decompress"]
+__all__ = ["Codec", "TooMuchError", "compress", "decompress"]
 
 _REMEDY = "The batch is damaged, or larger than the server lets it be."
 _CHUNK_BYTES = 128 * 1024
@@ -30,6 +30,10 @@ _LZ4_HEADER = bytes.fromhex("04224d18 60 70 73")
 _LZ4_BLOCK_BYTES = 4 * 1024 * 1024
 _LZ4_PLAIN_BLOCK = 0x80000000
 _LZ4_LENGTH = struct.Struct("<I")
+
+
+class TooMuchError(ProtocolError, kind=Kind.PROTOCOL):
+    """What comes out is more than may."""
 
 
 class Codec(enum.IntEnum):
@@ -58,7 +62,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: bytes, *, max_bytes: int) -> bytes:
-    """The records of a batch; more than `max_bytes` of them, or a damaged stream, raise `ProtocolError`."""
+    """The records of a batch; more than `max_bytes` of them raise `TooMuchError`, a damaged stream `ProtocolError`."""
     if codec is Codec.NONE:
         return _bounded(data, max_bytes)
     try:
@@ -73,8 +77,8 @@ def _bounded(data: bytes, max_bytes: int) -> bytes:
     return data
 
 
-def _too_large(max_bytes: int) -> ProtocolError:
-    return ProtocolError(f"records of more than {max_bytes} bytes", remedy=_REMEDY)
+def _too_large(max_bytes: int) -> TooMuchError:
+    return TooMuchError(f"records of more than {max_bytes} bytes", remedy=_REMEDY)
 
 
 def _stream(codec: str) -> Callable[[bytes, int], bytes]:

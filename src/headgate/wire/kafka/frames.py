@@ -17,10 +17,11 @@ from struct import Struct
 from headgate.model import ProtocolError
 from headgate.wire.kafka.encode import Buffers
 
-__all__ = ["MAX_FRAME_BYTES", "FrameSplitter", "framed"]
+__all__ = ["LENGTH_BYTES", "MAX_FRAME_BYTES", "FrameSplitter", "framed"]
 
 MAX_FRAME_BYTES = 100 * 1024 * 1024  # what Kafka's brokers accept by default (`socket.request.max.bytes`)
 _LENGTH = Struct(">i")
+LENGTH_BYTES = _LENGTH.size
 
 
 class FrameSplitter:
