@@ -314,6 +314,27 @@ async def test_an_emptied_segment_is_dropped(own_url: str, topic: str) -> None:
         assert [record.offset for record in await everything(store, made)] == [1]
 
 
+@pytest.mark.parametrize("is_altered", [False, True], ids=["made so", "altered"])
+@in_loop
+async def test_what_is_compacted_away_never_comes_back(own_url: str, topic: str, is_altered: bool) -> None:
+    """Neither from the memory of the gateway that wrote it, nor from any other's."""
+    compact_it = {"cleanup.policy": "compact"}
+    async with opened(own_url) as store, opened(own_url) as other:
+        made = await store.catalog.create(topic, 1, {} if is_altered else compact_it)
+        await write(store, made, (b"a", b"1"), (b"b", b"1"))
+        await write(store, made, (b"a", b"2"))
+        assert len(await everything(store, made)) == len(await everything(other, made)) == 3
+        if is_altered:
+            made = await store.catalog.alter_configs(topic, compact_it, ())
+            await other.catalog.refresh()
+        await write(store, made, (b"c", b"1"))
+        await compacted(own_url)
+        in_sql = await query(own_url, 'select "offset" from kafka.messages order by 1')
+        assert in_sql == [(1,), (2,), (3,)]
+        for each in (store, other):
+            assert [(record.offset,) for record in await everything(each, made)] == in_sql
+
+
 # The inbox
 
 

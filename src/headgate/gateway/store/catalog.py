@@ -15,7 +15,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 
-from headgate.commitlog.configs import check_configs, retention_class
+from headgate.commitlog.configs import check_configs, is_compacted, retention_class
 from headgate.commitlog.prepare import Rules, rules_of
 from headgate.gateway.store.statements import sql
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -52,6 +52,7 @@ class Catalog:
         self._by_name: dict[str, Topic] = {}
         self._by_uuid: dict[UUID, Topic] = {}
         self._rules: dict[UUID, tuple[Topic, Rules]] = {}
+        self.compacted: frozenset[int] = frozenset()  # partitions whose records may be taken out of the middle
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -168,6 +169,7 @@ class Catalog:
         self._by_uuid = {topic.uuid: topic for topic in topics}
         self._rules = {uuid: rules for uuid, rules in self._rules.items() if uuid in self._by_uuid}
         self._on_gone(before.difference(part for topic in topics for part in topic.parts))
+        self._note_compacted()
 
     async def _learn(self, version: int, topic: Topic, *, is_gone: bool = False) -> None:
         """Take over an own change, if nobody else has made one in between."""
@@ -182,6 +184,14 @@ class Catalog:
             self._on_gone(topic.parts)
         else:
             self._by_name[topic.name] = self._by_uuid[topic.uuid] = topic
+        self._note_compacted()
+
+    def _note_compacted(self) -> None:
+        """What memory has of partitions that are compacted from now on may come back no more."""
+        topics = (topic for topic in self._by_uuid.values() if is_compacted(topic.configs))
+        compacted = frozenset(part for topic in topics for part in topic.parts)
+        self._on_gone(compacted - self.compacted)
+        self.compacted = compacted
 
     async def _find(self, key: str | UUID) -> Topic | None:
         async with self._pool.connection() as connection:

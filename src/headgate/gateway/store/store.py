@@ -137,7 +137,8 @@ class Store:
 
     def _committed(self, part_id: int, batch: Batch, outcome: Outcome) -> None:
         next_offset = outcome.base_offset + batch.count
-        self.tails.appended(part_id, outcome.base_offset, next_offset - 1, batch.data)
+        if part_id not in self.catalog.compacted:  # any gateway may take some out of the middle
+            self.tails.appended(part_id, outcome.base_offset, next_offset - 1, batch.data)
         self.tails.moved(part_id, next_offset, outcome.log_start_offset)
         self._announcer.say(part_id, next_offset, outcome.log_start_offset)
 
