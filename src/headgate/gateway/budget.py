@@ -35,6 +35,7 @@ class Budget:
         self._by_address: Counter[str] = Counter()
         self._line: dict[Reader, None] = {}
         self._finisher: Reader | None = None
+        self._turn = 0
 
     @property
     def free(self) -> int:
@@ -69,11 +70,12 @@ class Budget:
         if reader is self._finisher or not self.is_short(reader.address):
             self._line.pop(reader, None)
             return True
-        if self._may_exceed and next(iter(self._line), reader) is reader:
-            self._line.pop(reader, None)
+        self._line.setdefault(reader)
+        if self._may_exceed and self._candidate() is reader:
+            del self._line[reader]
             self._finisher = reader
+            self._turn += 1
             return True
-        self._line[reader] = None
         return False
 
     def is_finishing(self, reader: Reader) -> bool:
@@ -91,8 +93,13 @@ class Budget:
     def _may_exceed(self) -> bool:
         return self._finisher is None and self._working <= self.limit // 2
 
+    def _candidate(self) -> Reader:
+        """The oldest and the newest of the line by turns: those that stall are soon the old ones."""
+        return next(iter(self._line) if self._turn % 2 else reversed(self._line))
+
     def _wake(self) -> None:
+        if self._line and self._may_exceed:
+            self._candidate().resume()
         for reader in list(self._line):
-            is_next = self._may_exceed and next(iter(self._line), None) is reader
-            if is_next or not self.is_short(reader.address):
+            if not self.is_short(reader.address):
                 reader.resume()

@@ -51,7 +51,7 @@ SEND_BUFFER_BYTES = 1 << 20
 SMALL_BUFFER_BYTES = 2048
 SMALL_FRAME_BYTES = 256 << 10  # such a frame waits for nobody's memory
 LEAST_BYTES_PER_S = 64 << 10  # a frame that comes slower than this is given up;
-FINISHING_S, FINISHING_BYTES_PER_S = 5.0, 256 << 10  # and one for which others wait, if it is slower than that
+FINISHING_S, FINISHING_BYTES_PER_S = 2.0, 256 << 10  # and one for which others wait, if it is slower than that
 _FETCH_KEY = FETCH.key.to_bytes(2)
 _BEFORE_LOGIN = (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest)
 

@@ -61,7 +61,7 @@ async def nodes(database: str, count: int, settings: GroupSettings = SETTINGS) -
 @asynccontextmanager
 async def _node(database: str, settings: GroupSettings, place: int) -> AsyncIterator[Node]:
     store = await Store.open(database)
-    cluster = await Cluster.join(store.pool, Address(f"host-{uuid4().hex[:6]}", 9000 + place))
+    cluster = await Cluster.join(store.pool, Address(f"host-{uuid4().hex[:6]}", 9000 + place), store.health)
     coordinator = await Coordinator.open(store, cluster, settings)
     try:
         yield Node(store, cluster, coordinator)
