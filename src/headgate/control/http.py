@@ -16,7 +16,7 @@ from headgate.control.dashboard import dashboard_routes, is_logged_in
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem
 from headgate.control.service_routes import Controlled, control_endpoints
-from headgate.model.access import has_token, is_foreign_origin
+from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
 from headgate.model.listening import listen
 
 __all__ = ["ControlServer", "application"]
@@ -34,6 +34,9 @@ def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitabl
     async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
         if is_foreign_origin(request.headers.get("origin"), request.headers.get("host")):
             return problem(403, "requests from other web pages are refused", "call this address directly")
+        if token is None and is_foreign_host(request.headers.get("host")):
+            fix = "ask for 127.0.0.1 or localhost; behind a proxy with a name, set control.token"
+            return problem(403, "without a token this server answers to addresses only, not to names", fix)
         if token is None or request.url.path == "/health" or _is_authorised(request, token):
             return await forward(request)
         if request.url.path == "/":

@@ -28,7 +28,7 @@ from headgate.eventlog.records import Record
 from headgate.eventlog.replay import LostError, replay
 from headgate.eventlog.tail import Tail
 from headgate.model import HeadgateError
-from headgate.model.access import has_token, is_foreign_origin
+from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
 from headgate.model.ending import end
 
 __all__ = ["FanOut", "FanOutOptions"]
@@ -198,6 +198,8 @@ class FanOut:
             origins, hosts = headers.get_all("Origin"), headers.get_all("Host")
             if origins and is_foreign_origin(origins[0], hosts[0] if hosts else None):
                 return 403, "pages of other sites may not listen here"
+            if any(is_foreign_host(host) for host in hosts):
+                return 403, "without a token this server answers to addresses only, not to names"
         return None
 
     def _enter(self, connection: Connection, entrance: Entrance) -> None:

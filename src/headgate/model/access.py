@@ -6,7 +6,7 @@ import hmac
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-__all__ = ["has_token", "is_foreign_origin", "is_loopback", "is_public_address"]
+__all__ = ["has_token", "is_foreign_host", "is_foreign_origin", "is_loopback", "is_public_address"]
 
 _NAT64 = ip_network("64:ff9b::/96")
 
@@ -27,6 +27,21 @@ def has_token(authorization: str | None, token: str) -> bool:
 def is_foreign_origin(origin: str | None, host: str | None) -> bool:
     """A page in a browser on this machine must not be able to steer headgate behind its user's back."""
     return origin is not None and urlsplit(origin).netloc != host
+
+
+def is_foreign_host(host: str | None) -> bool:
+    """Whether a Host header is a name that somebody else's name server may have pointed at this machine.
+
+    Such a page has the origin that it asks for, so its origin says nothing (DNS rebinding). A server that asks for no
+    token answers to addresses and to localhost only; whoever sends no header is no browser.
+    """
+    if host is None:
+        return False
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        return not (name == "localhost" or name.endswith(".localhost") or ip_address(name))
+    except ValueError:
+        return True
 
 
 def is_public_address(text: str) -> bool:

@@ -163,7 +163,7 @@ def test_a_slow_listener_is_cut_off_and_goes_on_later(database: str) -> None:
         ):
             host, port = doors.url.removeprefix("http://").split(":")
             slow = ending.enter_context(socket.create_connection((host, int(port))))
-            slow.sendall(b"GET /events?topic=t HTTP/1.1\r\nHost: x\r\n\r\n")
+            slow.sendall(b"GET /events?topic=t HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             slow.settimeout(TIMEOUT_S)
             start = await asyncio.to_thread(slow.recv, 1000)
             assert b"200 OK" in start

@@ -120,6 +120,17 @@ def test_hostile_rows_are_explained_like_others(client: httpx.Client) -> None:
     assert client.post("/pipelines/nobody/explain", json={"rows": [{}]}).status_code == 404
 
 
+def test_a_page_that_was_rebound_to_this_machine_reaches_nothing(client: httpx.Client, shop: Shop) -> None:
+    """Its Host is its own name, and so is its origin: without a token only addresses and localhost are answered."""
+    for method, path in OPERATIONS:
+        url = re.sub(r"{\w+}", "p", path)
+        evil = {"Host": "evil.example:8710", "Origin": "http://evil.example:8710"}
+        assert client.request(method.upper(), url, headers=evil).status_code == 403, path
+    port = client.base_url.port
+    assert client.get("/status", headers={"Host": f"localhost:{port}"}).status_code == 200
+    assert shop.stops == 0
+
+
 def test_a_token_guards_every_path_but_health(shop: Shop) -> None:
     for client in serving(shop, token="s3cret"):
         for method, path in OPERATIONS:

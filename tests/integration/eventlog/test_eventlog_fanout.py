@@ -23,7 +23,7 @@ from tests.gateway.certificates import write_certificate
 from tests.integration.eventlog.served_log import Live, in_loop, live, seqs
 
 HANDSHAKE = (
-    b"GET /subscribe%b HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /subscribe%b HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 
@@ -117,7 +117,7 @@ async def test_who_says_twice_what_it_has_seen_is_believed_once(tmp_path: Path) 
     async with live(tmp_path) as served:
         await served.publish(5)
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 1\r\nLast-Event-ID: 4\r\n\r\n")
+        writer.write(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\nLast-Event-ID: 1\r\nLast-Event-ID: 4\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
         assert (await asyncio.wait_for(reader.readline(), 10)) == b"id: 5\n"
         writer.close()
@@ -128,7 +128,7 @@ async def test_a_stream_resumes_behind_the_last_event(tmp_path: Path) -> None:
     async with live(tmp_path) as served:
         await served.publish(10)
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        writer.write(b"GET /events?topic=t HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 7\r\n\r\n")
+        writer.write(b"GET /events?topic=t HTTP/1.1\r\nHost: 127.0.0.1\r\nLast-Event-ID: 7\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream")
         for expected in (8, 9, 10, 11):
@@ -144,15 +144,16 @@ async def test_a_stream_resumes_behind_the_last_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-        (b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n", 405),
-        (b"GET /subscribe HTTP/1.1\r\nHost: x\r\n\r\n", 426),
-        (b"GET /events HTTP/1.1\r\nHost: x\r\nOrigin: http://elsewhere\r\n\r\n", 403),
+        (b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 404),
+        (b"POST /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 405),
+        (b"GET /subscribe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 426),
+        (b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://elsewhere\r\n\r\n", 403),
+        (b"GET /events HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\n\r\n", 403),
         (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 4000, 431),
         (b"GET " + b"/" * 9000 + b" HTTP/1.1\r\n\r\n", 400),
     ],
-    ids=["path", "method", "no upgrade", "origin", "TLS", "endless", "long"],
+    ids=["path", "method", "no upgrade", "origin", "rebound", "TLS", "endless", "long"],
 )
 @in_loop
 async def test_requests_that_are_refused(tmp_path: Path, request_bytes: bytes, status: int) -> None:

@@ -13,7 +13,7 @@ from headgate.broker.doors.options import DoorOptions, StreamLimits
 from headgate.broker.doors.posting import Endpoint, Item, posts
 from headgate.broker.doors.streams import Frame, Listener, Place, event_frame
 from headgate.model import ConfigError
-from headgate.model.access import has_token, is_foreign_origin, is_loopback, is_public_address
+from headgate.model.access import has_token, is_foreign_host, is_foreign_origin, is_loopback, is_public_address
 
 SECRET = "whsec_c2VjcmV0IG9mIGEgdGVzdCE="
 
@@ -97,6 +97,21 @@ def test_who_may_come_in() -> None:
     assert is_foreign_origin("null", "127.0.0.1:1")
     assert not is_foreign_origin("http://127.0.0.1:1", "127.0.0.1:1")
     assert not is_foreign_origin(None, "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:1", "127.0.0.1", "[::1]:8710", "localhost", "a.localhost:1", "10.0.0.7", None]
+)
+def test_addresses_and_localhost_cannot_be_rebound(host: str | None) -> None:
+    assert not is_foreign_host(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8710", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::1", "a@b:x"],
+)
+def test_names_can_be_rebound(host: str) -> None:
+    assert is_foreign_host(host)
     with pytest.raises(ConfigError, match="token"):
         DoorOptions(postgres_url="", host="0.0.0.0")
 

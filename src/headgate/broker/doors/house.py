@@ -23,7 +23,7 @@ from headgate.broker.doors.webhooks import WebhookWorker
 from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.install import install
 from headgate.model import ConnectError
-from headgate.model.access import has_token, is_foreign_origin
+from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
 from headgate.model.ending import end, stopped_by_signals
 from headgate.model.listening import listen
 
@@ -132,6 +132,9 @@ def _guarded(inner: ASGIApp, token: str | None) -> ASGIApp:
         answer = inner
         if is_foreign_origin(headers.get("origin"), headers.get("host")):
             answer = problem(403, "requests from other web pages are refused", "call this address directly")
+        elif token is None and is_foreign_host(headers.get("host")):
+            fix = "ask for 127.0.0.1 or localhost; behind a proxy with a name, set broker.token"
+            answer = problem(403, "without a token this server answers to addresses only, not to names", fix)
         elif token and scope["path"] != "/health" and not has_token(headers.get("authorization"), token):
             answer = problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
         await answer(scope, receive, send)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.model import HeadgateError, Position
+from headgate.model.access import is_foreign_host
 from headgate.sources.webhook.auth import client_of, fingerprint, idempotency_key, public_headers
 from headgate.sources.webhook.bodies import BadBodyError, split_body
 from headgate.sources.webhook.frames import Request
@@ -109,6 +110,8 @@ class WebhookApp:
         if "origin" in headers and not (self._options.keys or self._options.signing):
             # A page in a browser on this machine must not be able to send rows behind its user's back.
             raise Answer(403, "requests from web pages are refused")
+        if is_foreign_host(headers.get("host")) and not (self._options.keys or self._options.signing):
+            raise Answer(403, "without keys this server answers to addresses only, not to names")
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise Answer(415, "compressed bodies are not supported")
 
