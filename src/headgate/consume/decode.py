@@ -1,23 +1,22 @@
 """A message's bytes -> a change, or the rows of a snapshot's chunk.
 
-MessagePack and JSON are told apart by their first byte. Values are those of MessagePack, whatever the format was: in
-JSON, bytes are base64 and a JSON column stands in the event as it is, so the table's shape is needed to read them.
+MessagePack and JSON are told apart by their first byte. Values are those of MessagePack, whatever the format was; to
+read them in JSON the table's shape is needed (`json_values`).
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from headgate.consume.change import SCHEMA, Change, SnapshotInfo
+from headgate.consume.json_values import RowReader
 from headgate.consume.link import Link
 from headgate.consume.loose import raw_items, raw_members
-from headgate.consume.schema import Column, Field, Schema
+from headgate.consume.schema import Schema
 from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
 from headgate.model import ProtocolError
 from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
@@ -25,8 +24,6 @@ from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, D
 __all__ = ["PartMissing", "Payloads", "read_change", "read_info", "read_rows"]
 
 _MAX_PAYLOAD_BYTES = 64 << 20
-_JSON_TYPES = ("json", "jsonb")
-_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _REMEDY = "is the stream made by a bridge of headgate, in its own format (not debezium)?"
 
 
@@ -107,8 +104,8 @@ def read_rows(payload: bytes, schema: Schema) -> list[dict[str, Any]]:
     try:
         if payload[:1] != b"{":
             return _chunk.decode(payload).data
-        readers = _readers(schema)
-        return [_row(raw_members(row), readers) for row in raw_items(raw_members(payload)["data"])]
+        read = RowReader(schema)
+        return [read(row) for row in raw_items(raw_members(payload)["data"])]
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
         raise ProtocolError(f"not a chunk of a snapshot: {error}", remedy=_REMEDY) from None
 
@@ -122,69 +119,15 @@ def read_info(payload: bytes) -> SnapshotInfo:
         raise ProtocolError(f"not the end of a snapshot: {error}", remedy=_REMEDY) from None
 
 
-_Reader = Callable[[bytes], Any]
-
-
 def _json_values(raw: bytes, schema: Schema | None) -> dict[str, Any]:
     """Of a table that is not read nobody wants the values, but they must not stop anybody either."""
     if schema is None:
-        plain: dict[str, Any] = json.loads(raw)
-        return plain
-    return _row(raw_members(raw), _readers(schema))
+        return {name: _plain(value) for name, value in raw_members(raw).items()}
+    return RowReader(schema)(raw)
 
 
-def _row(row: dict[str, bytes], readers: dict[str, _Reader]) -> dict[str, Any]:
-    return {name: readers.get(name, msgspec.json.decode)(value) for name, value in row.items()}
-
-
-def _readers(schema: Schema) -> dict[str, _Reader]:
-    return {column.name: _reader(column) for column in schema.columns}
-
-
-def _reader(column: Column) -> _Reader:
-    if column.kind == "array":
-        name = column.element or ""
-        return _list_reader(_scalar_reader(name), nested=name not in _JSON_TYPES)
-    return _composite_reader(column.fields) if column.fields else _named_reader(column.base_type or column.type)
-
-
-def _composite_reader(fields: list[Field]) -> _Reader:
-    """Of fields that are composites themselves nobody has said what is in them: they stay as JSON has them."""
-    readers = {field.name: _named_reader(field.type) for field in fields}
-
-    def values(raw: bytes) -> Any:
-        return _row(raw_members(raw), readers) if raw[:1] == b"{" else msgspec.json.decode(raw)
-
-    return values
-
-
-def _named_reader(type_name: str) -> _Reader:
-    element = type_name.removesuffix("[]")
-    read = _scalar_reader(element)
-    return read if element == type_name else _list_reader(read, nested=element not in _JSON_TYPES)
-
-
-def _scalar_reader(type_name: str) -> _Reader:
-    if type_name in _JSON_TYPES:
-        return lambda raw: None if raw == b"null" else raw.decode()
-    if type_name == "bytea":
-        return lambda raw: None if raw == b"null" else base64.b64decode(msgspec.json.decode(raw))
-    if type_name in ("real", "double precision"):
-        return _float
-    return msgspec.json.decode
-
-
-def _float(raw: bytes) -> float | None:
-    value = msgspec.json.decode(raw)
-    return _NUMBERS[value] if isinstance(value, str) else None if value is None else float(value)
-
-
-def _list_reader(read: _Reader, *, nested: bool) -> _Reader:
-    """`nested`: a list in a list is another dimension, and no value of its own."""
-
-    def values(raw: bytes) -> Any:
-        if raw[:1] != b"[":
-            return msgspec.json.decode(raw)  # NULL, or an array with other bounds as text
-        return [values(item) if nested and item[:1] == b"[" else read(item) for item in raw_items(raw)]
-
-    return values
+def _plain(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except RecursionError:
+        return raw.decode()

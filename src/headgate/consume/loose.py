@@ -1,78 +1,102 @@
 """JSON's objects and lists as the bytes of their values, without a look into them.
 
-The fast reader refuses half a surrogate pair (`"\\ud800"`), which PostgreSQL allows inside a `json` value and which
-therefore stands in events. Python's own reader takes it, and tells where each value ends.
+The fast reader refuses half a surrogate pair (`"\\ud800"`) and values that are nested a thousand times, both of which
+PostgreSQL allows inside a `json` value and which therefore stand in events. Where it does, values are only measured: by
+their quotes and brackets.
+
+White space around a value belongs to it where a value of `json` may stand (`spaced_members`, `spaced_items`).
 """
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["raw_items", "raw_members"]
+__all__ = ["raw_items", "raw_members", "spaced_items", "spaced_members"]
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
-_scan = json.JSONDecoder().raw_decode
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_WORD = re.compile(rb"[-+.\w]+")
+_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 
 
 def raw_members(data: bytes) -> dict[str, bytes]:
     """The members of an object. What is no object raises `msgspec.DecodeError`."""
     try:
         return {name: bytes(value) for name, value in _members.decode(data).items()}
-    except msgspec.DecodeError:
-        return _loosely(data, "{", "}")[0]
+    except (msgspec.DecodeError, RecursionError):
+        return {name: value.strip() for name, value in spaced_members(data).items()}
 
 
 def raw_items(data: bytes) -> list[bytes]:
     """The items of a list. What is no list raises `msgspec.DecodeError`."""
     try:
         return [bytes(value) for value in _items.decode(data)]
-    except msgspec.DecodeError:
-        return _loosely(data, "[", "]")[1]
+    except (msgspec.DecodeError, RecursionError):
+        return [value.strip() for value in spaced_items(data)]
 
 
-def _loosely(data: bytes, begin: str, end: str) -> tuple[dict[str, bytes], list[bytes]]:
-    try:
-        return _parts(data.decode(), begin, end)
-    except (ValueError, IndexError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from None
+def spaced_members(data: bytes) -> dict[str, bytes]:
+    """The members of an object, each with the white space around it."""
+    return {msgspec.json.decode(name): value for name, value in _parts(data, b"{", b"}")}
 
 
-def _parts(text: str, begin: str, end: str) -> tuple[dict[str, bytes], list[bytes]]:
-    members: dict[str, bytes] = {}
-    items: list[bytes] = []
-    at = _expect(text, 0, begin)
-    while text[at] != end:
-        if members or items:
-            at = _expect(text, at, ",")
-        name = None
-        if begin == "{":
-            name, at = _scan(text, at)
-            at = _expect(text, at, ":")
-        _, stop = _scan(text, at)
-        value = text[at:stop].encode()
-        if name is None:
-            items.append(value)
-        else:
-            members[name] = value
-        at = _skip(text, stop)
-    if _skip(text, at + 1) != len(text):
-        raise ValueError("more than one value")
-    return members, items
+def spaced_items(data: bytes) -> list[bytes]:
+    """The items of a list, each with the white space around it."""
+    return [value for _, value in _parts(data, b"[", b"]")]
 
 
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return at if match is None else match.end()
+def _parts(data: bytes, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values; the name of a list's item is empty."""
+    at = _expect(data, 0, begin)
+    is_first = True
+    while data[(after := _skip(data, at)) : after + 1] != end:
+        if not is_first:
+            at = _expect(data, at, b",")
+        is_first, name = False, b""
+        if begin == b"{":
+            start = _skip(data, at)
+            at = _match(_STRING, data, start)
+            name, at = data[start:at], _expect(data, at, b":")
+        behind = _skip(data, _value_end(data, _skip(data, at)))
+        yield name, data[at:behind]
+        at = behind
+    if _skip(data, after + 1) != len(data):
+        raise msgspec.DecodeError("more than one value")
 
 
-def _expect(text: str, at: int, sign: str) -> int:
-    """The next value behind a sign that must stand there."""
-    at = _skip(text, at)
-    if text[at] != sign:
-        raise ValueError(f"{sign} expected at {at}")
-    return _skip(text, at + 1)
+def _value_end(data: bytes, at: int) -> int:
+    first = data[at : at + 1]
+    if first == b'"':
+        return _match(_STRING, data, at)
+    if first not in (b"{", b"["):
+        return _match(_WORD, data, at)
+    depth = 0
+    for token in _NESTING.finditer(data, at):
+        depth += 1 if token[0] in (b"{", b"[") else -1 if token[0] in (b"}", b"]") else 0
+        if depth == 0:
+            return token.end()
+    raise msgspec.DecodeError("a value does not end")
+
+
+def _skip(data: bytes, at: int) -> int:
+    return _match(_SPACE, data, at)
+
+
+def _expect(data: bytes, at: int, sign: bytes) -> int:
+    """The place behind a sign that must stand next."""
+    at = _skip(data, at)
+    if data[at : at + 1] != sign:
+        raise msgspec.DecodeError(f"{sign.decode()} expected at {at}")
+    return at + 1
+
+
+def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    if found is None:
+        raise msgspec.DecodeError(f"no value at {at}")
+    return found.end()

@@ -42,6 +42,7 @@ class Column(msgspec.Struct, frozen=True):
     base_type: str | None = None
     base_kind: str | None = None
     fields: list[Field] | None = None
+    rule: Any = None  # how values are read: a rule's name, a list of one for an array, a map for a composite
 
 
 class Schema(msgspec.Struct, frozen=True):

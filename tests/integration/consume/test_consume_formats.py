@@ -40,19 +40,11 @@ def expected(origin: Origin) -> dict[tuple[str, int], str]:
     return found
 
 
-def is_lost(name: str, text: str) -> bool:
-    """What an event in JSON cannot tell: a JSON null from NULL, white space of `json`, composites inside arrays."""
-    return (
-        text == "null" or name in ("json[]", "mixed[]") or (name == "json" and (text != text.strip() or "\n" in text))
-    )
-
-
-def fill(origin: Origin, *, is_json: bool) -> None:
+def fill(origin: Origin) -> None:
     for table, name in TABLES.items():
         origin.sql(f"insert into {table} values (0, null)")
         for number, text in enumerate(ALL[name], 1):
-            if not (is_json and is_lost(name, text)):
-                origin.sql(f"insert into {table} values (%s, %s::text::{name})", number, text)
+            origin.sql(f"insert into {table} values (%s, %s::text::{name})", number, text)
 
 
 @pytest.mark.parametrize("zstd", [False, True])
@@ -62,7 +54,7 @@ def test_every_type_in_every_format(is_json: bool, zstd: bool) -> None:
         with fresh_database() as database:
             origin = await Origin.open(database, start(), is_json=is_json, zstd=zstd)
             origin.chunk_rows = 100
-            fill(origin, is_json=is_json)
+            fill(origin)
             whole = expected(origin)
             read: dict[tuple[str, int], str] = {}
             new: dict[tuple[str, int], str] = {}

@@ -22,7 +22,8 @@ MORE_TYPES = """
     create domain twin as pair; create domain younger as positive; create domain youngest as younger;
     create domain twins as pair[]; create domain label as mood; create domain price as numeric(10,2);
     create type mixed as (f float8, raw bytea, at timestamptz, n numeric, many float4[], deep pair);
-    create domain ratio as float8; create domain raw as bytea; create domain moment as timestamptz
+    create domain ratio as float8; create domain raw as bytea; create domain moment as timestamptz;
+    create type wrapped as (m mixed, r ratio, b raw[], j json, many jsonb[])
 """
 MORE_VALUES: dict[str, tuple[str, ...]] = {
     "twin": ("(1,two)", "(,)"),
@@ -39,6 +40,12 @@ MORE_VALUES: dict[str, tuple[str, ...]] = {
         r'(NaN,"\\x00ff",infinity,NaN,"{NaN,-Infinity,1.5,NULL}","(1,""a b"")")', "(,,,,,)", "(-Infinity,,,,{},)",
     ),
     "mixed[]": (r'{"(Infinity,\"\\\\x00\",,,,)",NULL}',),
+    "wrapped": (r'''("(NaN,""\\\\x01"",,,{Infinity},)",-Infinity,"{""\\\\x02""}",null,"{null,""[1]""}")''', "(,,,,)"),
+    "wrapped[]": (r'''{"(,NaN,,\" [1]\",\"{\"\"null\"\"}\")",NULL}''',),
+    "json": ("[" * 1500 + "]" * 1500, "\t[1,\r\n \t\t2] \n", "  null\n", "[]"),
+    "jsonb": ("[null]", "[]"),
+    "json[]": ('{"[1]",null,"null"}', '{{"[1]","2\n"},{NULL," null"}}', "{{{[]}}}", "[0:0]={1}"),
+    "jsonb[]": ("{null,NULL}", '{{"[1]"},{"2"}}'),
     "float4[]": ("{NaN,Infinity,1.5,NULL}", "[2:3]={NaN,1}"),
     "bytea[]": (r'{"\\x00ff",NULL}', r'[0:0]={"\\x01"}'),
 }  # fmt: skip
@@ -103,15 +110,16 @@ def check_postgres(it: Pair, table: str, declared: str, texts: dict[int, str]) -
         assert text == source, (declared, texts[number])
 
 
+@pytest.mark.parametrize("is_json", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_type_is_exact_or_refused_for_its_table_alone(kind: str, tmp_path: Path) -> None:
+def test_every_type_is_exact_or_refused_for_its_table_alone(kind: str, is_json: bool, tmp_path: Path) -> None:
     vector = "create extension if not exists vector schema pg_catalog;" if has_vector() else ""
     known = [name for name in ALL if vector or name != "vector"]
     declared = {f"v{number}": name for number, name in enumerate(known)}
     start = f"{vector} {TYPES}; {MORE_TYPES}; {create(declared)}"
 
     async def test() -> None:
-        async with pair(kind, tmp_path, start) as it:
+        async with pair(kind, tmp_path, start, is_json=is_json) as it:
             it.origin.chunk_rows = 100
             for table, name in declared.items():
                 it.origin.sql(f"insert into {table} values (0, null)")

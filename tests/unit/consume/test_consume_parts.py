@@ -96,8 +96,8 @@ JSON_SCHEMA = Schema(
     ],
 )
 JSON_ROW = (
-    b'{"doc":{"a":1,"a":1.50},"data":"AP8=","f":"NaN","grid":[[1,2],[3,null]],"blobs":["AA==",null],'
-    b'"docs":[[1, 2],{}],"n":"1.10"}'
+    b'{"doc": {"a":1,"a":1.50},"data":"AP8=","f":"NaN","grid":[[1,2],[3,null]],"blobs":["AA==",null],'
+    b'"docs":[ [1, 2], {}],"n":"1.10"}'
 )
 
 

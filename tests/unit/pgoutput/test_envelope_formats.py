@@ -110,7 +110,7 @@ def test_json_bytes() -> None:
         '"subject":"cdc.public.users.insert","commit_lsn":"16/B374D848",'
         '"commit_time":"2025-12-12T12:00:34.338547Z","xid":731,"event_count":1,"lsn":"16/B374D000","ordinal":3,'
         '"msg_id":"7412345678901234567-00000016B374D848-00000003",'
-        '"data":{"id":12,"name":"é\\n","doc":{"a": 1.0},"raw":"AP8="}}'
+        '"data":{"id":12,"name":"é\\n","doc": {"a": 1.0},"raw":"AP8="}}'
     )
 
 

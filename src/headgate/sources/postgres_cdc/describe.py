@@ -13,9 +13,11 @@ from importlib import resources
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from headgate.sources.postgres_cdc.catalog import FIRST_CUSTOM_TYPE, load_types
 from headgate.sources.postgres_cdc.slot import Connection
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
+from headgate.wire.pgtypes import TypeCatalog
 
 __all__ = [
     "Description",
@@ -33,7 +35,8 @@ _COLUMN_FIELDS = (
     "name", "position", "type", "type_name", "type_schema", "type_oid", "typmod", "kind", "nullable", "default",
     "generated", "identity", "key", "replicated",
 )  # fmt: skip
-_KIND_FIELDS = ("element", "labels", "base_type", "base_kind", "fields")  # where the kind of the type has them
+_KIND_FIELDS = ("element", "labels", "base_type", "base_kind", "fields", "rule")  # where the kind of the type has them
+_MADE_OF_OTHERS = ("array", "composite", "domain")
 _IDENTITIES = {
     ReplicaIdentity.DEFAULT: "default",
     ReplicaIdentity.FULL: "full",
@@ -82,7 +85,17 @@ def describe_relations(connection: Connection, relations: Sequence[Relation]) ->
 def _described(connection: Connection, names: Mapping[int, str | None]) -> list[Description]:
     values = {"relations": list(names), "names": list(names.values())}
     rows = connection.execute(_query("describe"), values).fetchall()
+    _add_rules(connection, rows)
     return [_table(list(group)) for _, group in groupby(rows, key=lambda row: row["relation_id"])]
+
+
+def _add_rules(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """How values of types that are made of others are read: an event in JSON does not tell bytes from text."""
+    made = [row for row in rows if row["kind"] in _MADE_OF_OTHERS]
+    custom = {row["type_oid"] for row in made if row["type_oid"] >= FIRST_CUSTOM_TYPE}
+    types = TypeCatalog(load_types(connection, custom) if custom else ())
+    for row in made:
+        row["rule"] = types.codec(row["type_oid"]).rule
 
 
 def _query(name: str) -> bytes:
@@ -145,7 +158,7 @@ def _table(rows: list[dict[str, Any]]) -> Description:
 
 def _column(row: dict[str, Any]) -> dict[str, Any]:
     row = {**row, "identity": row["identity_kind"]}
-    return {name: row[name] for name in _COLUMN_FIELDS} | {n: row[n] for n in _KIND_FIELDS if row[n] is not None}
+    return {name: row[name] for name in _COLUMN_FIELDS} | {n: row[n] for n in _KIND_FIELDS if row.get(n) is not None}
 
 
 def _bare(connection: Connection, column: RelationColumn) -> dict[str, Any]:

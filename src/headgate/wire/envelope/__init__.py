@@ -42,15 +42,16 @@ form; a float is always 0xCB with 64 bits (every NaN is 7FF8000000000000). Value
     array, composite, hstore
                  list, map, map
 
-**JSON.** No space between tokens, UTF-8, one line. Escaped in strings: `"`, `\\`, the control characters below 0x20
-(`\\b \\f \\n \\r \\t`, else `\\u00xx` with lower-case digits); nothing else. Values are made from PostgreSQL's
-text without reformatting:
+**JSON.** UTF-8, one line, no space between tokens but before a value of json. Escaped in strings: `"`, `\\`, the
+control characters below 0x20 (`\\b \\f \\n \\r \\t`, else `\\u00xx` with lower-case digits); nothing else. Values
+are made from PostgreSQL's text without reformatting:
 
     int          the digits
     float        the text, with `.0` behind it if it has neither `.` nor `e`; NaN and Infinity as strings
     bool         true, false
     bytea        a string in base64 with padding
-    json         the text itself, with line feeds and carriage returns as spaces
+    json         a space, then the text itself, in which a tab is two tabs, a line feed a tab and two spaces, a carriage
+                 return a tab, a space and a tab: they can only stand between tokens, where JSON does not mind
     NULL         null
     the rest     a string; array and object for array, composite and hstore
 """

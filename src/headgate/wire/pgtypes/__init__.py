@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 from headgate.wire.pgtypes.catalog import BUILTIN_TYPES, TypeCatalog, announced_type
-from headgate.wire.pgtypes.codec import SESSION, Codec, Value, quote
-from headgate.wire.pgtypes.scalars import json_base64
+from headgate.wire.pgtypes.codec import SESSION, Codec, Rule, Value, quote
+from headgate.wire.pgtypes.scalars import json_base64, spliced_text
 from headgate.wire.pgtypes.typeinfo import Attribute, TypeInfo, TypeKind
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "SESSION",
     "Attribute",
     "Codec",
+    "Rule",
     "TypeCatalog",
     "TypeInfo",
     "TypeKind",
@@ -27,4 +28,5 @@ __all__ = [
     "announced_type",
     "json_base64",
     "quote",
+    "spliced_text",
 ]

@@ -53,7 +53,7 @@ def array_codec(element: Codec, delimiter: str) -> Codec:
             raise unfit("array", value)
         return nested(value)
 
-    return Codec("array", decode, json, encode)
+    return Codec("array", decode, json, encode, [element.rule])
 
 
 def _tokens(delimiter: str) -> re.Pattern[str]:

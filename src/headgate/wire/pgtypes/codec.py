@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from headgate.model import DataError, ProtocolError
 
-__all__ = ["SESSION", "Codec", "Value", "malformed", "quote", "unfit"]
+__all__ = ["SESSION", "Codec", "Rule", "Value", "malformed", "quote", "unfit"]
 
 SESSION = {
     "datestyle": "ISO",
@@ -34,16 +34,26 @@ SESSION = {
 }
 
 Value: TypeAlias = "bool | int | float | str | bytes | list[Value] | dict[str, Value] | None"
+Rule: TypeAlias = "str | list[Rule] | dict[str, Rule]"
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One type's text form. `name` is the rule by which it is read; a compiled decoder switches on it."""
+    """One type's text form. `name` is the rule by which it is read; a compiled decoder switches on it.
+
+    `parts` are the rules of what is inside: of an array a list of one, of a composite those of its attributes.
+    """
 
     name: str
     decode: Callable[[str], Value]
     json: Callable[[str], str]
     encode: Callable[[Value], str]
+    parts: Rule = ""
+
+    @property
+    def rule(self) -> Rule:
+        """How the value is read, down to what it is made of."""
+        return self.parts or self.name
 
 
 def malformed(rule: str) -> ProtocolError:

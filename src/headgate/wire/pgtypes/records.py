@@ -48,7 +48,7 @@ def composite_codec(attributes: Iterable[tuple[str, Codec]]) -> Codec:
             raise unfit("composite", value)
         return f"({','.join(_written(codec, value.get(name)) for name, codec in known)})"
 
-    return Codec("composite", decode, json, encode)
+    return Codec("composite", decode, json, encode, {name: codec.rule for name, codec in known})
 
 
 def _fields(text: str, count: int) -> list[str | None]:

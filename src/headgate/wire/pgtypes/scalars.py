@@ -13,7 +13,7 @@ import re
 
 from headgate.wire.pgtypes.codec import Codec, Value, malformed, quote, unfit
 
-__all__ = ["BOOL", "BYTEA", "FLOAT", "INT", "JSON", "TEXT", "json_base64"]
+__all__ = ["BOOL", "BYTEA", "FLOAT", "INT", "JSON", "TEXT", "json_base64", "spliced_text"]
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
@@ -114,9 +114,21 @@ def _bytea_back(value: Value) -> str:
     return "\\x" + value.hex()
 
 
+# Control characters can only stand between the tokens of JSON. An event is one line, so line breaks are written as
+# other white space, which says the same to every reader of JSON, and to one that looks closely what was there.
+_ON_ONE_LINE = str.maketrans({"\t": "\t\t", "\n": "\t  ", "\r": "\t \t"})
+_AS_IT_WAS = {"\t\t": "\t", "\t  ": "\n", "\t \t": "\r"}
+_WRITTEN = re.compile("\t\t|\t  |\t \t")
+
+
 def _spliced(text: str) -> str:
-    """The JSON text itself. Line breaks can only stand between tokens; as spaces they keep an event on one line."""
-    return text.replace("\n", " ").replace("\r", " ")
+    """The JSON text itself, on one line, and behind a space: so its `null` is not NULL, nor its `[` a dimension."""
+    return " " + text.translate(_ON_ONE_LINE)
+
+
+def spliced_text(raw: str) -> str:
+    """The JSON text that stands in an event, with the white space around it. An older bridge put no space before it."""
+    return _WRITTEN.sub(lambda match: _AS_IT_WAS[match[0]], raw[1:]) if raw.startswith(" ") else raw
 
 
 TEXT = Codec("text", _same, quote, _text_back)

@@ -39,7 +39,7 @@ __all__ = [
 
 GROWTH = 6  # a value's byte becomes six bytes at most: \\u001f
 
-OPEN, CLOSE, COMMA, QUOTE, BACKSLASH, SPACE, LINE_FEED, RETURN, PAD, ZERO = b'{},"\\ \n\r=0'
+OPEN, CLOSE, COMMA, QUOTE, BACKSLASH, SPACE, TAB, LINE_FEED, RETURN, PAD, ZERO = b'{},"\\ \t\n\r=0'
 X, U, T, Z, T_LETTER, F_LETTER = b"xuTZtf"
 NULL_WORD, TRUE_WORD, FALSE_WORD = (np.frombuffer(word, dtype=np.uint8) for word in (b"null", b"true", b"false"))
 BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8)
@@ -133,16 +133,31 @@ def put_string(out: Bytes, at: int, src: Bytes, start: int, stop: int) -> int:
 
 @part
 def put_json(out: Bytes, at: int, src: Bytes, start: int, stop: int) -> int:
-    """JSON as it is, but on one line: line breaks can only stand between its tokens."""
+    """JSON as it is behind a space, but on one line: what breaks it can only stand between tokens."""
     found = look(src, start, stop)
     if found & NOT_ASCII and not is_utf8(src, start, stop):
         return -1
-    end = copy(out, at, src, start, stop)
+    out[at] = SPACE
+    is_plain = True
     if found & TO_ESCAPE:
-        for i in range(at, end):
-            if out[i] == LINE_FEED or out[i] == RETURN:
-                out[i] = SPACE
-    return end
+        for i in range(start, stop):
+            is_plain &= src[i] >= SPACE
+    if is_plain:
+        return copy(out, at + 1, src, start, stop)
+    at += 1
+    for i in range(start, stop):
+        byte = src[i]
+        if byte != TAB and byte != LINE_FEED and byte != RETURN:
+            out[at] = byte
+            at += 1
+            continue
+        out[at] = TAB
+        out[at + 1] = TAB if byte == TAB else SPACE
+        at += 2
+        if byte != TAB:
+            out[at] = SPACE if byte == LINE_FEED else TAB
+            at += 1
+    return at
 
 
 @part
