@@ -17,7 +17,7 @@ from bench.pipeline import BATCH_ROWS, PAYLOAD_BYTES, _purge, _seconds, _spark
 from headgate.config.models import PipelineSection
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
 from headgate.embedded import Stack
-from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.model.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor

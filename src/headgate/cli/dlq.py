@@ -12,8 +12,8 @@ from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import Config, load
 from headgate.model import ConnectError, UsageError
+from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters
 from headgate.pipeline.assemble import pipeline_dir
-from headgate.pipeline.routing.dead_letters import DeadLetters
 
 __all__ = ["dlq"]
 
@@ -129,7 +129,7 @@ def purge(
 
 def _store(config: Config, pipeline: str) -> DeadLetters:
     _must_exist(config, pipeline)
-    return DeadLetters(pipeline_dir(config, pipeline) / "dead_letters.sqlite")
+    return DeadLetters(pipeline_dir(config, pipeline) / DEAD_LETTERS)
 
 
 def _must_exist(config: Config, pipeline: str) -> None:

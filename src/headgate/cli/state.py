@@ -11,8 +11,8 @@ from headgate.cli.output import ConfigOption, print_json
 from headgate.cli.reset import reset
 from headgate.config import load
 from headgate.model import UsageError
+from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters
 from headgate.pipeline.assemble import pipeline_dir
-from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.state import StateFile
 
 __all__ = ["state"]
@@ -33,7 +33,7 @@ def show(pipeline: Annotated[str, typer.Argument(help="Name of the pipeline.")],
             "pipeline": pipeline,
             "path": directory / "state.json",
             "state": asdict(saved) if saved else None,
-            "dead_letters": DeadLetters(directory / "dead_letters.sqlite").counts(),
+            "dead_letters": DeadLetters(directory / DEAD_LETTERS).counts(),
         }
     )
 

@@ -62,6 +62,10 @@ def _show(url: str, answer: dict[str, Any]) -> None:
         if p["error"]:
             data_console.print(f"{p['pipeline']}: {p['error']['message']}", style="red", markup=False)
             data_console.print(f"  try: {p['error']['remedy']}", markup=False)
+        if aside := p["source_details"].get("rows_set_aside"):
+            text = f"{p['pipeline']}: {aside:,} rows could not be read and are set aside"
+            data_console.print(text, style="red", markup=False)
+            data_console.print(f"  try: headgate dlq list {p['pipeline']} --reason unreadable", markup=False)
     for name, server in _servers(answer).items():
         colour = _COLOURS.get(server["status"], "white")
         text = f"[{colour}]{server['status']}[/], {server['connections']:,} connections, started again"

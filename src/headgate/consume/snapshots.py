@@ -25,7 +25,7 @@ from headgate.model import DataError, HeadgateError, Kind, ProtocolError
 from headgate.model.places import init_prefix
 from headgate.wire.pgoutput import parse_lsn
 
-__all__ = ["SnapshotBroken", "Snapshots", "rule_of"]
+__all__ = ["SnapshotBroken", "SnapshotFailed", "Snapshots", "rule_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,26 @@ _MAX_FAILURES = 5
 
 class SnapshotBroken(Exception):  # noqa: N818 - a fact about the stream; the consumer acts on it
     """Chunks are missing, or are not those that were written."""
+
+
+class SnapshotFailed(DataError, kind=Kind.DATA):  # noqa: N818 - a fact about one table; whoever reads others acts on it
+    """The bridge cannot copy a table. Others can be read without it."""
+
+    def __init__(self, table: TableName, message: str) -> None:
+        super().__init__(f"its snapshot failed: {message}", where=str(table), remedy="mend what the bridge says")
+        self.table = table
+
+
+def _is_final(error: Any) -> bool:
+    """Whether another attempt finds the same: a row that cannot be read is still there."""
+    return isinstance(error, dict) and error.get("kind") in (Kind.DATA.value, Kind.PROTOCOL.value)
+
+
+def _told(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error)
+    where = f"{error['where']}: " if error.get("where") else ""
+    return f"{where}{error.get('message', '')}"
 
 
 def rule_of(info: SnapshotInfo) -> Rule | None:
@@ -77,21 +97,20 @@ class Snapshots:
     async def request(self, table: TableName, behind: int = 0) -> SnapshotInfo:
         """Ask for one and wait until it is complete. Any that ends from now on and has that place will do."""
         failures = 0
-        while failures < _MAX_FAILURES:
+        while True:
             before, _info = await self._latest(table)
             info = await self._await_end(table, before)
             if info.operation != "snapshot_end":
                 failures += 1
                 logger.warning("%s: the snapshot %s failed: %s", table, info.snapshot_id, info.error)
+                if failures == _MAX_FAILURES or _is_final(info.error):
+                    raise SnapshotFailed(table, _told(info.error))
             elif info.cdc_sequence >= behind:
                 return info
             elif (await self._link.state(self._cdc_stream)).last < behind:
                 return info  # the stream is another one by now, which whoever reads it will see
             else:  # somebody asked for it before
                 logger.info("%s: the snapshot %s was begun too early; asking again", table, info.snapshot_id)
-        raise DataError(
-            f"{_MAX_FAILURES} snapshots in a row failed", where=str(table), remedy="the bridge's log says why"
-        )
 
     async def rows(self, table: TableName, info: SnapshotInfo, schema: Schema) -> AsyncIterator[list[dict[str, Any]]]:
         """Chunk by chunk. What was given out counts only if this comes to its end."""

@@ -44,6 +44,10 @@ _SOURCE_GAUGES = {
     "headgate_source_spool_bytes": ("Changes on disk that wait for delivery.", "spool_bytes"),
     "headgate_source_received_lsn": ("The last WAL position received.", "received_lsn"),
     "headgate_source_confirmed_lsn": ("The WAL position confirmed to the server.", "confirmed_lsn"),
+    "headgate_source_rows_set_aside": (
+        "Rows that could not become events; see headgate dlq.",
+        "rows_set_aside",
+    ),
     "headgate_slot_retained_bytes": ("WAL the server keeps for the slot.", "slot_retained_bytes"),
     "headgate_slot_safe_wal_bytes": (
         "WAL that may still be written before the slot is lost; absent without max_slot_wal_keep_size.",

@@ -8,8 +8,8 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.model import ConfigError, OccupiedError, UsageError
+from headgate.model.dead_letters import DeadLetter, DeadLetters
 from headgate.model.destination import Destination
-from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 from headgate.pipeline.routing.explain import explain_row
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.runtime import Routing

@@ -41,6 +41,7 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters
 from headgate.model.position import renewed_origin
 from headgate.pipeline.destinations import (
     broker_destination,
@@ -53,7 +54,6 @@ from headgate.pipeline.destinations import (
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.polled import files_source, poll_source
 from headgate.pipeline.resetting import resets_of
-from headgate.pipeline.routing.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.topics import atproto_source, broker_source, kafka_source, log_source
@@ -110,9 +110,7 @@ def _pipeline(
         payload_column=section.payload_column,
         trigger_interval_s=section.trigger_interval,
         routing=routing_settings(section, source.mode(), where=f"pipelines.{name}") if section.routed else None,
-        dead_letters=DeadLetters(
-            directory / "dead_letters.sqlite", max_rows=letters.max_rows, max_bytes=letters.max_bytes
-        ),
+        dead_letters=DeadLetters(directory / DEAD_LETTERS, max_rows=letters.max_rows, max_bytes=letters.max_bytes),
         failure_threshold=section.failure_threshold,
         stop_grace_s=section.stop_grace,
         until_caught_up=until_caught_up,
@@ -130,6 +128,7 @@ def _source(pipeline: PipelineSection, config: Config, directory: Path, postgres
         case PostgresCdcSourceSection():
             own = section.url.get_secret_value() if section.url else None
             options = _cdc_options(section, own or postgres_url or "", directory / "spool")
+            options |= _set_aside_options(pipeline, directory)
             return PostgresCdcSource(name, options | ({"images": "true"} if _needs_images(pipeline) else {}))
         case PostgresPollSourceSection():
             own = section.url.get_secret_value() if section.url else None
@@ -198,6 +197,16 @@ def _cdc_options(section: PostgresCdcSourceSection, url: str, spool: Path) -> di
     if section.format == "debezium":
         options["debezium"] = section.debezium.model_dump_json(exclude_none=True)
     return {key: str(value) for key, value in options.items()}
+
+
+def _set_aside_options(pipeline: PipelineSection, directory: Path) -> dict[str, str]:
+    """Rows that cannot become events are kept with the other dead letters."""
+    letters = pipeline.dead_letters
+    return {
+        "deadLetters": str(directory / DEAD_LETTERS),
+        "maxDeadLetters": str(letters.max_rows),
+        "maxDeadLetterBytes": str(letters.max_bytes),
+    }
 
 
 def _fed_by_cdc(config: Config) -> set[str]:

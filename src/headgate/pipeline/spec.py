@@ -10,7 +10,7 @@ from typing import Literal
 from headgate.config.routing import RouteTransform
 from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
-from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.model.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.sources.base import MakeRows, Shortcut, Source
 

@@ -79,9 +79,15 @@ def open_raw(url: str, name: str, settings: dict[str, str] | None = None, **more
 
 
 def connect_raw(text: str) -> pq.abc.PGconn:
-    """Open a connection for the caller to finish."""
+    """Open a connection for the caller to finish.
+
+    A database in SQL_ASCII does not know what its bytes mean, and a server asked for UTF-8 fails at the first that are
+    none: there they are taken as they are, and whoever reads them looks.
+    """
     connection, sqlstate = _poll(text)
     if connection.status == pq.ConnStatus.OK:
+        if connection.parameter_status(b"server_encoding") == b"SQL_ASCII":
+            connection.exec_(b"set client_encoding = 'SQL_ASCII'")
         return connection
     message, user = connection.get_error_message(), connection.user.decode()
     connection.finish()

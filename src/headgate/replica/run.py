@@ -26,6 +26,7 @@ from headgate.consume import (
     TableGone,
     TableName,
 )
+from headgate.consume.snapshots import SnapshotFailed
 from headgate.model.failpoints import failpoint
 from headgate.replica.fold import Plan, Row
 from headgate.replica.shapes import can_reshape
@@ -114,6 +115,9 @@ class Replica:
             await self._follow_all(once, again)
         except TableFailed as failed:
             await self._do(self._set_aside, failed)
+            return False
+        except SnapshotFailed as failed:
+            await self._do(self._set_aside, TableFailed(failed.table, failed))
             return False
         return True
 

@@ -186,6 +186,8 @@ class _Check:
             return TableReport(schema.name, problem="there is no such table any more")
         except psycopg.errors.UndefinedColumn:
             return TableReport(schema.name, problem="its columns are others")
+        except (psycopg.errors.CharacterNotInRepertoire, psycopg.errors.UntranslatableCharacter):
+            return TableReport(schema.name, problem="the source has text that is no UTF-8, which events do not carry")
         except self.target.data_errors as error:
             return TableReport(schema.name, problem=f"the copy cannot be read ({type(error).__name__})")
 

@@ -18,7 +18,7 @@ from headgate.destinations.base import Destination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
-from headgate.pipeline.routing.dead_letters import DeadLetters
+from headgate.model.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor

@@ -12,9 +12,9 @@ import pyarrow as pa
 from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import Lane, LocalDestination
 from headgate.model import HeadgateError, record
+from headgate.model.dead_letters import UNREADABLE, DeadLetter, DeadLetters
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission
-from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 from headgate.pipeline.routing.plan import error_of
 from headgate.pipeline.routing.settings import RoutingSettings
 
@@ -44,7 +44,7 @@ def replay(
     delivered = 0
     wanted = [replace(letter, wanted=to) if to else letter for letter in letters]
     for group in _groups(wanted):
-        reason = _refusal(group[0].wanted, settings.admission) or _deliver(group, targets, settings)
+        reason = _refusal(group[0], settings.admission) or _deliver(group, targets, settings)
         if reason:
             kept[reason] = kept.get(reason, 0) + len(group)
         else:
@@ -53,13 +53,17 @@ def replay(
 
 
 def _groups(letters: Sequence[DeadLetter]) -> list[list[DeadLetter]]:
-    groups: dict[tuple[str, Destination], list[DeadLetter]] = {}
+    groups: dict[tuple[str, Destination, bool], list[DeadLetter]] = {}
     for letter in letters:
-        groups.setdefault((letter.destination, letter.wanted), []).append(letter)
+        key = (letter.destination, letter.wanted, letter.reason == UNREADABLE)
+        groups.setdefault(key, []).append(letter)
     return list(groups.values())
 
 
-def _refusal(wanted: Destination, admission: Admission) -> str:
+def _refusal(letter: DeadLetter, admission: Admission) -> str:
+    wanted = letter.wanted
+    if letter.reason == UNREADABLE:
+        return "unreadable: it was never an event; mend the row in its table, then purge this"
     if not wanted.topic:
         return "missing_destination"
     refused = admission.refusal(wanted)

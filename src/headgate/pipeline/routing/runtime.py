@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import LocalDestination, SendResult
 from headgate.model import DataError, DeliveryError, record
+from headgate.model.dead_letters import DeadLetter, DeadLetters
 from headgate.model.destination import Destination
 from headgate.pipeline.dispatch import BatchResult
-from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 from headgate.pipeline.routing.job import Outcome, run_job
 from headgate.pipeline.routing.plan import Group, Plan
 from headgate.pipeline.routing.settings import RoutingSettings

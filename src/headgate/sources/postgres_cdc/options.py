@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, cast, get_args
 import msgspec
 
 from headgate.model import UsageError
+from headgate.model.dead_letters import DeadLetters
 from headgate.sources.options import parse_options
 from headgate.wire.envelope import DebeziumOptions
 
@@ -38,6 +39,9 @@ class CdcOptions:
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
     table: str = ""  # only this table, in its own columns: see `typed`
     located: bool = False  # rows say only where changes lie, for whoever decodes them later in the query: see `ranges`
+    dead_letters: str = ""  # a file for rows that cannot become events, which otherwise end the query
+    max_dead_letters: int = 1_000_000
+    max_dead_letter_bytes: int = 1 << 30
     text_columns: str = ""  # columns of `table`, separated by commas, to read as PostgreSQL's text
 
     @classmethod
@@ -80,6 +84,14 @@ class CdcOptions:
     @property
     def text_column_names(self) -> tuple[str, ...]:
         return tuple(name.strip() for name in self.text_columns.split(",") if name.strip())
+
+    @property
+    def dead_letter_store(self) -> DeadLetters | None:
+        """Where rows go that cannot become events. A table in its own columns has no place for their markers."""
+        if not self.dead_letters or self.table:
+            return None
+        path = Path(self.dead_letters)
+        return DeadLetters(path, max_rows=self.max_dead_letters, max_bytes=self.max_dead_letter_bytes)
 
     @property
     def spool_dir(self) -> Path:

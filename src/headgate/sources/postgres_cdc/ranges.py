@@ -46,6 +46,7 @@ class Range:
         from headgate.sources.postgres_cdc.debezium import encoder_maker
         from headgate.sources.postgres_cdc.decode import RangeDecoder
 
+        store = options.dead_letter_store
         decoder = RangeDecoder(
             origin=self.origin,
             timeline=self.timeline,
@@ -56,6 +57,7 @@ class Range:
             images=options.images and not options.table,
             picks=picks,
             debezium=encoder_maker(options),
+            set_aside=store.add if store else None,
         )
         yield from decoder.decode(spool_buffers(self.slices))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from headgate.model.dead_letters import UNREADABLE
 from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
 from headgate.sources.base import CDC, MakeRows, Mode, Offset, Pick, Shortcut, Source
@@ -18,6 +20,8 @@ from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 
 __all__ = ["PostgresCdcSource"]
+
+_log = logging.getLogger(__name__)
 
 
 class PostgresCdcSource(Source):
@@ -34,6 +38,7 @@ class PostgresCdcSource(Source):
         self._control = SpoolControl(self._options.spool_dir)
         self._index = SpoolIndex(self._options.spool_dir)
         self._monitor = SlotMonitor(self._options.url, self._options.slot)
+        self._set_aside_count = 0
         self.shortcut = Shortcut({"located": "true"}, self._rows)
 
     def _rows(self, picks: Sequence[Pick]) -> MakeRows:
@@ -48,6 +53,19 @@ class PostgresCdcSource(Source):
     def commit(self, end: Offset) -> None:
         """The reader passes it on to PostgreSQL; until then the slot keeps everything."""
         self._control.confirm(position_of(end))
+        self._tell_set_aside()
+
+    def _tell_set_aside(self) -> int:
+        """How many rows could not become events; says so when they have become more."""
+        store = self._options.dead_letter_store
+        count = store.counts().get(UNREADABLE, 0) if store and store.path.exists() else 0
+        if count > self._set_aside_count:
+            _log.error(
+                "rows could not be read and are set aside; their tables lack them",
+                extra={"source": self.name, "rows": count, "remedy": "headgate dlq list PIPELINE --reason unreadable"},
+            )
+        self._set_aside_count = count
+        return count
 
     def origin(self) -> str:
         """Which server, database and slot this is."""
@@ -69,7 +87,7 @@ class PostgresCdcSource(Source):
 
     def describe(self) -> dict[str, Any]:
         names = {"slot": self._options.slot, "publication": ",".join(self._options.publications)}
-        return names | self._reader() | self._monitor.look()
+        return names | self._reader() | self._monitor.look() | {"rows_set_aside": self._tell_set_aside()}
 
     def _reader(self) -> dict[str, Any]:
         state = self._control.read_state()

@@ -104,5 +104,5 @@ def column_text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise ProtocolError(
-            "a column is not UTF-8", remedy="Use a database whose encoding PostgreSQL can convert to UTF-8."
+            "a column is not UTF-8", remedy="mend the value: text of a database in SQL_ASCII must be UTF-8 already"
         ) from None

@@ -38,7 +38,8 @@ PICKS_ABSENT = "_picks_absent"
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MOST_OFFSET = 2**31 - 1
-_PARTS = pa.array(["", ".1", ".2"])  # behind a position: sorts behind it, and before the next one
+PARTS = ("", ".1", ".2")  # behind a position: sorts behind it, and before the next one
+_PARTS = pa.array(PARTS)
 
 
 def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Schema:

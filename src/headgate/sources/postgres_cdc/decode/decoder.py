@@ -14,6 +14,7 @@ from headgate.model import ProtocolError, UsageError
 from headgate.model.position import timeline_text
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.columns import (
+    PARTS,
     NameColumns,
     bytes_column,
     number_columns,
@@ -21,12 +22,21 @@ from headgate.sources.postgres_cdc.decode.columns import (
     record_schema,
 )
 from headgate.sources.postgres_cdc.decode.debezium_tables import DebeziumTables
-from headgate.sources.postgres_cdc.decode.gaps import LENGTH_BYTES, Filled, RowSource, fill_gaps, message_at, new_state
+from headgate.sources.postgres_cdc.decode.gaps import (
+    LENGTH_BYTES,
+    Filled,
+    Refused,
+    RowSource,
+    fill_gaps,
+    message_at,
+    new_state,
+)
 from headgate.sources.postgres_cdc.decode.image_columns import ImageColumns
 from headgate.sources.postgres_cdc.decode.images import image_kernel
 from headgate.sources.postgres_cdc.decode.layout import Batch, Bytes, State
 from headgate.sources.postgres_cdc.decode.picks import PickColumns, pick_kernel
 from headgate.sources.postgres_cdc.decode.reference import Format, Reference
+from headgate.sources.postgres_cdc.decode.set_aside import SetAside, letter_of, marker_of, with_rows
 from headgate.sources.postgres_cdc.decode.shapes import Shapes
 from headgate.sources.postgres_cdc.decode.tables import FormTables
 from headgate.sources.postgres_cdc.decode.walk import walk_kernel
@@ -63,7 +73,8 @@ class RangeDecoder:
     `origin` and `timeline` begin every message id. `relations` are the Relation messages that are in force where the
     range begins, oldest first; more may come in the range. `subject` is a template of
     `headgate.wire.envelope.subject_of`. `debezium` makes the encoder of that format. `picks` are columns of changed
-    rows.
+    rows. `set_aside` is given rows that cannot become events, before the batch that has markers in their place;
+    without it they raise.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
@@ -79,6 +90,7 @@ class RangeDecoder:
         images: bool = False,
         picks: Sequence[str] = (),
         timeline: int = 0,
+        set_aside: SetAside | None = None,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -86,6 +98,8 @@ class RangeDecoder:
         if batch_rows < 1 or batch_bytes < 1:
             raise UsageError("a batch needs room for a row", remedy="Let batch_rows and batch_bytes be 1 at least.")
         self._timeline = timeline_text(timeline)
+        self._origin = origin
+        self._set_aside = set_aside
         self._form = _form_of(format)
         self._types = types
 
@@ -184,18 +198,23 @@ class RangeDecoder:
         count, size = int(state[layout.ROWS]), int(state[layout.SIZE])
         rows = batch.rows[:count]
         source = RowSource(src, rows, batch.position, self._shapes.shapes, self._reference)
-        message_subjects: list[str] = []
+        message_subjects: dict[int, str] = {}
         now_us = int(state[layout.NOW_US])
 
         def whole(row: int) -> bytes:
             event = source.event(row)
             if event.relation is None:
-                message_subjects.append(self._reference.subject(event))
+                message_subjects[row] = self._reference.subject(event)
             return self._reference.encode(event, now_us)
 
         payload = Filled(batch.payload[:size].data, rows[:, layout.PAYLOAD_END])
-        payload = fill_gaps(payload, batch.gaps[: state[layout.GAPS]], source, self._forms[self._form], whole)
-        subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, message_subjects)
+        refused: Refused | None = None if self._set_aside is None else {}
+        gaps = batch.gaps[: state[layout.GAPS]]
+        payload = fill_gaps(payload, gaps, source, self._forms[self._form], whole, refused)
+        if refused:
+            payload = self._marked(payload, source, refused, message_subjects, now_us)
+        subjects = [text for _, text in sorted(message_subjects.items())]
+        subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, subjects)
         columns = [
             subject,
             position_column(batch.position, rows, self._timeline),
@@ -208,6 +227,24 @@ class RangeDecoder:
             *(self._picks.columns(source) if self._picks else ()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _marked(
+        self, payload: Filled, source: RowSource, refused: Refused, subjects: dict[int, str], now_us: int
+    ) -> Filled:
+        """Markers in the place of refused rows, which are messages from here on."""
+        assert self._set_aside is not None
+        letters, markers = [], {}
+        for row, error in sorted(refused.items()):
+            event = source.event(row)
+            marker = marker_of(event, error)
+            position = f"{event.position}{PARTS[source.rows[row, layout.PART]]}"
+            letters.append(letter_of(event, error, self._origin, position, self._reference.subject(event)))
+            markers[row] = self._reference.encode(marker, now_us)
+            subjects[row] = self._reference.subject(marker)
+            source.rows[row, layout.OPERATION] = layout.MESSAGE
+            source.rows[row, layout.OF_SHAPE] = layout.NO_SHAPE
+        self._set_aside(letters)
+        return with_rows(payload, markers)
 
 
 def compile_ahead(format: Format, *, images: bool = False, picks: bool = False) -> None:  # noqa: A002

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from headgate.model import Position
+from headgate.model import DataError, HeadgateError, Position, ProtocolError
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.decode.layout import Bytes, Numbers, State, Table
 from headgate.sources.postgres_cdc.decode.reference import Reference
@@ -16,7 +16,7 @@ from headgate.sources.postgres_cdc.decode.shapes import Shape
 from headgate.wire.envelope import Event, Operation
 from headgate.wire.pgoutput import BinaryValue, Column
 
-__all__ = ["LENGTH_BYTES", "Filled", "RowSource", "ValueForm", "fill_gaps", "message_at", "new_state"]
+__all__ = ["LENGTH_BYTES", "Filled", "Refused", "RowSource", "ValueForm", "fill_gaps", "message_at", "new_state"]
 
 LENGTH_BYTES = 4  # before each message
 # No event takes more than this in a buffer of ours, since Arrow's offsets end at twice as much.
@@ -24,6 +24,7 @@ MOST_EVENT_BYTES = 2**30
 _BINARY = ord("b")
 
 WholeEvent: TypeAlias = Callable[[int], bytes]
+Refused: TypeAlias = dict[int, HeadgateError]
 
 
 class ValueForm(Protocol):
@@ -84,14 +85,31 @@ def message_at(src: Bytes, start: int) -> bytes:
     return src[start : start + size].tobytes()
 
 
-def fill_gaps(filled: Filled, gaps: Table, source: RowSource, form: ValueForm, whole: WholeEvent) -> Filled:
-    """Put every missing value in its place. `whole` writes what is missing altogether, by the number of its row."""
+def fill_gaps(
+    filled: Filled,
+    gaps: Table,
+    source: RowSource,
+    form: ValueForm,
+    whole: WholeEvent,
+    refused: Refused | None = None,
+) -> Filled:
+    """Put every missing value in its place. `whole` writes what is missing altogether, by the number of its row.
+
+    Rows whose values the reference refuses go into `refused`, if there is one, and get nothing.
+    """
     if not len(gaps):
         return filled
-    values = [
-        whole(row) if column == layout.WHOLE_EVENT else form.value(column, source.value(start, stop))
-        for _, row, column, start, stop in gaps.tolist()
-    ]
+
+    def written(row: int, column: int, start: int, stop: int) -> bytes:
+        try:
+            return whole(row) if column == layout.WHOLE_EVENT else form.value(column, source.value(start, stop))
+        except (DataError, ProtocolError) as error:
+            if refused is None:
+                raise
+            refused.setdefault(row, error)
+            return b""
+
+    values = [written(*gap) for _, *gap in gaps.tolist()]
     view = memoryview(filled.text)
     parts: list[bytes | memoryview] = []
     taken = 0

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
+from headgate.model.dead_letters import DeadLetter, DeadLetters
 from headgate.model.destination import Destination
-from headgate.pipeline.routing.dead_letters import DeadLetter, DeadLetters
 
 
 def letter(number: int, topic: str = "t", reason: str = "cap", payload: bytes = b"1234567890") -> DeadLetter:
@@ -157,7 +157,7 @@ CHILD = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from headgate.model.destination import Destination
-from headgate.pipeline.routing import dead_letters
+from headgate.model import dead_letters
 real = dead_letters._row
 def row(letter):
     if letter.message_id == "m-30":

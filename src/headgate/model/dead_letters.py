@@ -15,10 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headgate.model import CapacityError, StateError
 from headgate.model.destination import Destination
+from headgate.model.errors import CapacityError, StateError
 
-__all__ = ["DeadLetter", "DeadLetters"]
+__all__ = ["DEAD_LETTERS", "UNREADABLE", "DeadLetter", "DeadLetters"]
+
+DEAD_LETTERS = "dead_letters.sqlite"  # in the directory of a pipeline
+UNREADABLE = "unreadable"  # of a source's row that cannot become an event; what is kept of it is no payload
 
 _VERSION = 1
 _SCHEMA = """
