@@ -15,11 +15,14 @@ from headgate.cli.reset import reset_stopped
 from headgate.cli.run import run_service
 from headgate.config import Config
 from headgate.config.base import Duration, Size
+from headgate.wire.envelope import DebeziumOptions
 
 __all__ = ["bridge"]
 
 T = TypeVar("T")
+_HEARTBEATS = DebeziumOptions().topic_heartbeat_prefix
 Discard = Literal["new", "old"]
+SnapshotMode = Literal["initial", "no_data"]
 
 
 def duration(text: str) -> float:
@@ -79,6 +82,12 @@ def bridge(
     ] = None,
     json_format: Annotated[bool, typer.Option("--json", help="JSON events instead of MessagePack.")] = False,
     debezium: Annotated[bool, typer.Option("--debezium", help="Events in Debezium's JSON envelope.")] = False,
+    snapshot_mode: Annotated[
+        SnapshotMode, typer.Option("--snapshot-mode", help="With --debezium: begin with the rows that are there.")
+    ] = "initial",
+    heartbeat_interval_ms: Annotated[
+        int, typer.Option("--heartbeat-interval-ms", min=0, help="With --debezium: how often to send a heartbeat.")
+    ] = 0,
     zstd: Annotated[bool, typer.Option("--zstd", help="Compress events and snapshots.")] = False,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
@@ -115,13 +124,17 @@ def bridge(
                 "format": envelope,
                 "subject": subject,
                 "failover": failover,
+                "debezium": {"snapshot_mode": snapshot_mode, "heartbeat_interval_ms": heartbeat_interval_ms},
             }
         },
         "destinations": {
             "stream": {
                 "type": "nats",
                 "stream": stream,
-                "subjects": [subject.split("{", 1)[0].rstrip(".") + ".>"],
+                "subjects": [
+                    subject.split("{", 1)[0].rstrip(".") + ".>",
+                    *([f"{_HEARTBEATS}.{slot}"] if debezium and heartbeat_interval_ms else []),
+                ],
                 "compression": "zstd" if zstd else "none",
                 "max_age": max_age,
                 "max_bytes": max_bytes,

@@ -60,6 +60,11 @@ class DebeziumSection(Section):
         ("t",), description="Operations that no event is made of."
     )
     schemas_enable: bool = Field(False, description="Each event with its schema, as `schema` and `payload`.")
+    snapshot_mode: Literal["initial", "no_data"] = Field(
+        "initial", description="Whether a new pipeline begins with the rows that are there already."
+    )
+    heartbeat_interval_ms: int = Field(0, ge=0, description="How often a heartbeat is sent; 0 sends none.")
+    topic_heartbeat_prefix: str = Field("__debezium-heartbeat", description="Its topic is `{this}.{topic_prefix}`.")
 
 
 class PostgresCdcSourceSection(Section):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +25,11 @@ from headgate.model import DataError, HeadgateError, InternalError, record
 from headgate.model.failpoints import failpoint
 from headgate.sources.base import MakeRows
 
-__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "task_number"]
+__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "send_initial", "task_number"]
 
 _log = logging.getLogger(__name__)
+
+_BATCHES_AT_ONCE = 16  # of the initial snapshot, some megabytes each
 
 _RESULT = "_result"
 _RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
@@ -135,6 +139,34 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_
         payload_bytes=sum(result.payload_bytes for result in results) + local_bytes * len(local),
         duplicates=sum(result.duplicates for result in results),
     )
+
+
+def send_initial(
+    batches: Iterator[pa.RecordBatch], destinations: Sequence[Destination], interrupted: Callable[[], bool]
+) -> int:
+    """Send rows from this process, before any batch of the query; how many."""
+    rows = 0
+    while some := list(islice(batches, _BATCHES_AT_ONCE)):
+        if interrupted():
+            raise InternalError("the pipeline is stopping; the initial snapshot begins anew")
+        for destination in destinations:
+            _send_here(some, destination)
+        failpoint("pipeline.initial")
+        rows += sum(batch.num_rows for batch in some)
+    return rows
+
+
+def _send_here(batches: list[pa.RecordBatch], destination: Destination) -> None:
+    if isinstance(destination, LocalDestination):
+        destination.accept(pa.Table.from_batches(batches))
+        return
+    batch_id = -time.time_ns() // 1000  # of no query's batches
+    with destination.open(Lane(batch_id=batch_id)) as sender:
+        for batch in batches:
+            sender.send(batch)
+        result = _complete(sender.finish())
+    destination.learn(result.reports)
+    destination.complete(batch_id, result.reports)
 
 
 def ensure_all(destinations: Sequence[Destination], *, have_rows: bool = False) -> None:

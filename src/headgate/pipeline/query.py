@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -14,7 +16,7 @@ from headgate.model import ConfigError, InternalError, StateError
 from headgate.pipeline.batches import Batches, Ordeal
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
 from headgate.pipeline.delivery import delivery_frame, routing_columns
-from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame
+from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame, send_initial
 from headgate.pipeline.failures import short
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
@@ -23,6 +25,8 @@ from headgate.pipeline.state import State, StateFile
 from headgate.pipeline.transforms import apply_transforms
 
 __all__ = ["PipelineQuery"]
+
+_log = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 60.0
 
@@ -49,6 +53,7 @@ class PipelineQuery:
         self.between_batches = threading.Lock()  # held while a batch is being delivered
         self._query: StreamingQuery | None = None
         self._origin = ""
+        self.interrupted: Callable[[], bool] = self._stopping.is_set  # whether to end what comes before the query
 
     def start(self) -> None:
         """Check that state and checkpoint fit together, prepare the destinations, and start the query."""
@@ -59,7 +64,9 @@ class PipelineQuery:
         self._check_state(saved, identity)
         self._check_checkpoint(saved)
         ensure_all(spec.destinations, have_rows=saved is not None and saved.rows > 0)
-        spec.source.delivered_before([last for each in spec.destinations if (last := each.last_message_id())])
+        last_ids = [last for each in spec.destinations if (last := each.last_message_id())]
+        spec.source.delivered_before(last_ids)
+        self._send_initial_rows(last_ids, is_new=saved is None)
         if self._routing:
             self._routing.start()
         writer = self._frame().writeStream.queryName(spec.name).foreachBatch(self._deliver)
@@ -79,6 +86,17 @@ class PipelineQuery:
             end_offset=lambda batch_id: batch_end_offset(self._spark, spec.checkpoint, batch_id),
         )
         self._ready.set()
+
+    def _send_initial_rows(self, last_ids: list[str], *, is_new: bool) -> None:
+        """What the source has before its first batch, where rows are sent as they are."""
+        if self._spec.shortcut is None or self._routing:
+            return
+        rows = self._spec.source.initial_rows(last_ids, is_new=is_new)
+        if rows is not None:
+            self._spec.before_batch()
+            sent = send_initial(rows.batches, self._spec.destinations, self.interrupted)
+            rows.done()
+            _log.info("rows of the initial snapshot were sent", extra={"pipeline": self._spec.name, "rows": sent})
 
     def _frame(self) -> DataFrame:
         """The plan of the query. Rows that say where they go are sent by a job of their own, with the rules of now."""

@@ -161,6 +161,7 @@ class Supervisor:
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
         self._query = query = PipelineQuery(self.spec, self._spark, self.reporter, self.routing, self.ordeal)
+        query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
         try:
             self.spec.source.start()  # idempotent; what it raises is told like any other error
             query.start()

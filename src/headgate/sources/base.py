@@ -21,6 +21,7 @@ __all__ = [
     "DESTRUCTIVE_POLLING",
     "OPAQUE",
     "POLLING",
+    "InitialRows",
     "MakeRows",
     "Mode",
     "Offset",
@@ -80,6 +81,14 @@ class Shortcut:
     rows: Callable[[Sequence[Pick]], MakeRows]
 
 
+@dataclass(frozen=True, slots=True)
+class InitialRows:
+    """Rows before the first batch: their delivery columns, and who must be told once all of them are safe."""
+
+    batches: Iterator[pa.RecordBatch]
+    done: Callable[[], None]
+
+
 class Source(abc.ABC):
     """One configured source, on the driver. `mode` and `commit` have no default: a source must know both."""
 
@@ -111,6 +120,13 @@ class Source(abc.ABC):
 
     def delivered_before(self, message_ids: list[str]) -> None:  # noqa: B027 - most kinds need not know
         """Before the query starts: the newest ids that destinations of this pipeline alone have, from earlier runs."""
+
+    def initial_rows(self, last_ids: list[str], *, is_new: bool) -> InitialRows | None:
+        """Rows to send before the query's first batch; None: there are none to send.
+
+        `last_ids` are as in `delivered_before`; `is_new`: the pipeline has never run.
+        """
+        return None
 
     def start(self) -> None:  # noqa: B027 - most kinds have nothing of their own to run
         """Start what must run beside the query, such as a server that receives rows. Idempotent."""

@@ -18,6 +18,7 @@ from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import Range
 from headgate.sources.postgres_cdc.spool import SpoolIndex
+from headgate.sources.postgres_snapshot.initial import InitialSnapshot
 from tests.integration.cdc.conftest import Admin, drop_slot, every_version
 from tests.integration.cdc.watching import Start, ids, wait_until
 
@@ -94,3 +95,26 @@ def test_a_row_that_is_no_utf8_is_set_aside_and_told(
         assert letters[0].message_id == events[1]["msg_id"]
         kept = json.loads(letters[0].payload or b"")
         assert (kept["operation"], kept["data"]["id"], kept["data"]["note"]) == ("INSERT", "2", "\\x636166e9")
+
+
+@every_version
+def test_a_row_that_is_no_utf8_in_an_initial_snapshot(ascii_database: tuple[str, Admin], tmp_path: Path) -> None:
+    """In Debezium's format: the others are read, and a message stands in its place."""
+    url, connection = ascii_database
+    connection.execute(
+        "insert into t select i, case when i = 9000 then E'\\xff' else 'x' end from generate_series(1, 9001) i"
+    )
+    path = tmp_path / "dead_letters.sqlite"
+    options = options_of(url, tmp_path / "spool", format="debezium", deadLetters=str(path))
+    found = [row for batch in InitialSnapshot(options).rows([]) for row in batch.to_pylist()]
+    events = [json.loads(row["_payload"]) for row in found]
+    operations = [event["op"] for event in events]
+    assert (operations.count("r"), operations.count("m")) == (9000, 1)
+    place = operations.index("m")
+    assert events[place]["message"]["prefix"] == "headgate.gap"
+    marks = [event["source"]["snapshot"] for event in events]
+    assert (marks[0], marks[-1], marks.count("true")) == ("first", "last", 8999)
+    [letter] = DeadLetters(path).list()
+    assert (letter.reason, letter.message_id) == ("unreadable", found[place]["_message_id"])
+    assert found[place]["_topic"] != found[0]["_topic"]
+    assert len({row["_message_id"] for row in found}) == 9001

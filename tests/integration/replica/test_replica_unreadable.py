@@ -61,23 +61,29 @@ async def follow(it: Bridge, connection: Admin, directory: Path) -> None:
     nats_url = it.endpoints.nats_url or ""
     target = open_target(f"sqlite:///{directory}/replica.db")
     options: dict[str, Any] = {"cdc_stream": it.name, "schema_bucket": f"schemas-{it.name}", "init_stream": "INIT"}
-    replica = Replica(target, nats_url, "*", **options)
-    await replica.run(once=True)
-    supervisor = it.supervisor
-    assert supervisor is not None
-    await asyncio.to_thread(wait_until, lambda: supervisor.report.source_details["rows_set_aside"] == 1)
-    assert supervisor.report.status == "running"
-    [(table, reason)] = replica.aside.items()
-    assert table.table == "bad"
-    assert "public.bad.note: a column is not UTF-8" in reason
-    assert target.execute("select id, note from good order by id") == [(1, "a"), (2, "b")]
     link = await Link.open(nats_url, name="test")
     source = Source(it.endpoints.postgres_url or "", slot=it.name)
+
+    async def delivered() -> None:
+        lsn = source.lsn()
+        await asyncio.to_thread(wait_until, lambda: (source.delivered() or 0) >= lsn)
+
     try:
+        await delivered()
+        assert it.supervisor is not None
+        assert it.supervisor.report.source_details["rows_set_aside"] == 1
+        assert it.supervisor.report.status == "running"
+        replica = Replica(target, nats_url, "*", **options)
+        await replica.run(once=True)
+        [(table, reason)] = replica.aside.items()
+        assert table.table == "bad"
+        assert "public.bad.note: a column is not UTF-8" in reason
+        assert target.execute("select id, note from good order by id") == [(1, "a"), (2, "b")]
         reports = await verify(source, target, lambda: has_applied(link, target, it.name, f"schemas-{it.name}"))
         assert {each.table.table: each.is_exact for each in reports} == {"bad": False, "good": True}
         # Whoever mends the row has the table again at the next start.
         await asyncio.to_thread(connection.execute, "update bad set note = 'mended' where id = 2")
+        await delivered()
         replica = Replica(target, nats_url, "*", **options)
         await replica.run(once=True)
         assert not replica.aside

@@ -278,4 +278,5 @@ def _reader_options(options: CdcOptions) -> ReaderOptions:
         max_spool_bytes=options.max_spool_bytes,
         failover=options.failover,
         create_publication_for=options.tables,
+        heartbeat_ms=options.debezium_options.heartbeat_interval_ms if options.format == "debezium" else 0,
     )

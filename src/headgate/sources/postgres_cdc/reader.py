@@ -31,6 +31,7 @@ from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.lineage import Lineage
 from headgate.sources.postgres_cdc.replication import PublicationAway, ReplicationConnection, ServerIdentity
+from headgate.sources.postgres_cdc.slot import connect, emit_heartbeat
 from headgate.sources.postgres_cdc.spool import SpoolWriter
 
 __all__ = ["Reader", "ReaderOptions", "main"]
@@ -63,6 +64,7 @@ class ReaderOptions:
     protocol: int = 2
     failover: bool = False
     create_publication_for: tuple[str, ...] = ()
+    heartbeat_ms: int = 0  # how often to write a message into the WAL that comes back as a heartbeat; 0: never
 
     def __repr__(self) -> str:
         return f"ReaderOptions(slot={self.slot!r}, publications={self.publications!r})"
@@ -82,6 +84,7 @@ class Reader:
         self._spool: SpoolWriter | None = None
         self._flushed = 0  # what PostgreSQL was told
         self._told_at = 0.0
+        self._beat_at = time.monotonic()
         self.stopping = False
 
     def run(self) -> None:
@@ -161,6 +164,7 @@ class Reader:
                 self._hold_back(link, intake)
                 continue
             intake.look()
+            self._beat()
             drained = self._take_frames(link, intake)
             now = time.monotonic()
             if drained or now - self._told_at >= _STATUS_S:
@@ -170,9 +174,18 @@ class Reader:
                     failpoint("reader.spooled")
                 self._report(link, intake, force=now - self._told_at >= _STATUS_S)
             if drained:
-                link.wait(_IDLE_S)
+                link.wait(min(_IDLE_S, self._options.heartbeat_ms / 1000 or _IDLE_S))
                 self._pause(0)
         self._report(link, intake, force=True)
+
+    def _beat(self) -> None:
+        """A heartbeat comes through the stream like everything else: in order, once, and behind what was before it."""
+        interval_s = self._options.heartbeat_ms / 1000
+        if not interval_s or time.monotonic() - self._beat_at < interval_s:
+            return
+        self._beat_at = time.monotonic()
+        with connect(self._options.url) as catalog:
+            emit_heartbeat(catalog)
 
     def _take_frames(self, link: ReplicationConnection, intake: Intake) -> bool:
         """Take what has arrived; True when there is no more for now."""

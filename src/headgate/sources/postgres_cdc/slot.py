@@ -13,7 +13,7 @@ from headgate.model import AuthError, ConfigError, HeadgateError, StateError
 from headgate.postgres import Connection, connect, postgres_error
 from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW
 from headgate.sources.postgres_cdc.replication import PublicationAway
-from headgate.wire.envelope import GAP_PREFIX
+from headgate.wire.envelope import GAP_PREFIX, HEARTBEAT_PREFIX
 from headgate.wire.pgoutput import parse_lsn
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "SlotState",
     "connect",
     "create_slot",
+    "emit_heartbeat",
     "ensure_publications",
     "held_lsn",
     "mark_gap",
@@ -166,6 +167,14 @@ def mark_gap(connection: Connection, reason: str, tables: list[tuple[str, str]] 
         raise postgres_error(error, "gap marker") from None
     assert row is not None
     return parse_lsn(row["lsn"])
+
+
+def emit_heartbeat(connection: Connection) -> None:
+    """Write a message into the WAL that becomes a heartbeat."""
+    try:
+        connection.execute("select pg_catalog.pg_logical_emit_message(true, %s, '')", [HEARTBEAT_PREFIX])
+    except psycopg.Error as error:
+        raise postgres_error(error, "heartbeat") from None
 
 
 def ensure_publications(connection: Connection, names: tuple[str, ...], create_for: tuple[str, ...]) -> None:

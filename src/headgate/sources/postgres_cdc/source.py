@@ -10,7 +10,7 @@ from typing import Any
 from headgate.model.dead_letters import UNREADABLE
 from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
-from headgate.sources.base import CDC, MakeRows, Mode, Offset, Pick, Shortcut, Source
+from headgate.sources.base import CDC, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.continuity import position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
@@ -79,6 +79,14 @@ class PostgresCdcSource(Source):
         """A destination may know that this slot was read although the memory beside the spool is lost."""
         origin = self.origin() if message_ids else ""
         self._control.note_delivered(any(origin_of(each) == origin for each in message_ids))
+
+    def initial_rows(self, last_ids: list[str], *, is_new: bool) -> InitialRows | None:
+        """What the tables hold already, in Debezium's format alone: other consumers ask for snapshots themselves."""
+        from headgate.sources.postgres_snapshot.initial import InitialSnapshot  # which needs modules of this package
+
+        initial = InitialSnapshot(self._options)
+        is_new = is_new and self._control.memory() is None
+        return InitialRows(initial.rows(last_ids), initial.done) if initial.is_due(is_new=is_new) else None
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         self._index.refresh()

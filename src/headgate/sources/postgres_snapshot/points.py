@@ -27,7 +27,17 @@ from headgate.sources.postgres_snapshot.blockers import RunningTransaction, bloc
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.wire.pgoutput import parse_lsn
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Method", "Point", "await_ends", "exported_point", "filtered_point", "take_point"]
+__all__ = [
+    "DEFAULT_TIMEOUT_S",
+    "Method",
+    "Point",
+    "await_ends",
+    "exported_point",
+    "filtered_point",
+    "lock_table",
+    "new_slot",
+    "take_point",
+]
 
 Method: TypeAlias = Literal["export", "filter"]
 
@@ -71,7 +81,7 @@ def exported_point(url: str, schema: str, table: str, timeout_s: float = DEFAULT
     """
     held = _locked(url, schema, table, timeout_s)
     with held as connection, open_raw(url, _NAME, replication="database") as holder:
-        lsn, name = _create_slot(holder, connection, timeout_s)
+        lsn, name = new_slot(holder, connection, timeout_s)
         yield Point("export", lsn, name)
 
 
@@ -101,11 +111,11 @@ def filtered_point(url: str, schema: str, table: str, timeout_s: float = DEFAULT
 def _locked(url: str, schema: str, table: str, timeout_s: float) -> Iterator[Connection]:
     """Holds the lock, in a connection of its own: to take it may take a snapshot, too, which must not be the point."""
     with connect_pinned(url, _NAME) as connection, connection.transaction():
-        _lock(connection, schema, table, timeout_s)
+        lock_table(connection, schema, table, timeout_s)
         yield connection
 
 
-def _lock(connection: Connection, schema: str, table: str, timeout_s: float) -> None:
+def lock_table(connection: Connection, schema: str, table: str, timeout_s: float) -> None:
     """A partitioned table with all its partitions."""
     where = f"{schema}.{table}"
     name = sql.Identifier(schema, table)
@@ -155,18 +165,24 @@ def _running_here(connection: Connection) -> list[RunningTransaction]:
     return [each for each in running_transactions(connection) if each.database == connection.info.dbname]
 
 
-def _create_slot(holder: pq.abc.PGconn, connection: Connection, timeout_s: float) -> tuple[int, str]:
-    """Consistent point and snapshot of a new slot. The snapshot lives until the holder's next command."""
-    export = "(SNAPSHOT 'export')" if holder.server_version >= 150000 else "EXPORT_SNAPSHOT"
-    slot = f"headgate_snapshot_{uuid.uuid4().hex[:16]}"
-    holder.send_query(f"CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput {export}".encode())
+def new_slot(
+    holder: pq.abc.PGconn, connection: Connection, timeout_s: float, name: str | None = None, *, failover: bool = False
+) -> tuple[int, str]:
+    """Consistent point and snapshot of a new slot. The snapshot lives until the holder's next command.
+
+    A slot without a name is temporary, and ends with the holder's connection.
+    """
+    options = ", FAILOVER true" if failover and name else ""
+    export = f"(SNAPSHOT 'export'{options})" if holder.server_version >= 150000 else "EXPORT_SNAPSHOT"
+    slot = sql.Identifier(name).as_string(None) if name else f"headgate_snapshot_{uuid.uuid4().hex[:16]} TEMPORARY"
+    holder.send_query(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput {export}".encode())
     result = _result(holder, connection, timeout_s)
     if result is None or result.status != pq.ExecStatus.TUPLES_OK:
         raise _creation_error(result, holder)
-    lsn, name = result.get_value(0, 1), result.get_value(0, 2)
+    lsn, snapshot_name = result.get_value(0, 1), result.get_value(0, 2)
     assert lsn is not None
-    assert name is not None
-    return parse_lsn(lsn.decode()), name.decode()
+    assert snapshot_name is not None
+    return parse_lsn(lsn.decode()), snapshot_name.decode()
 
 
 def _result(holder: pq.abc.PGconn, connection: Connection, timeout_s: float) -> pq.abc.PGresult | None:

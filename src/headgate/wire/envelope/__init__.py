@@ -66,6 +66,7 @@ from headgate.wire.envelope.schema_event import SCHEMA, encode_fields, schema_ev
 from headgate.wire.envelope.subject import (
     DEFAULT_SUBJECT,
     GAP_PREFIX,
+    HEARTBEAT_PREFIX,
     TABLE_SUBJECT,
     key_token,
     subject_of,
@@ -76,6 +77,7 @@ from headgate.wire.envelope.version import schema_version
 __all__ = [
     "DEFAULT_SUBJECT",
     "GAP_PREFIX",
+    "HEARTBEAT_PREFIX",
     "MAX_DEPTH",
     "SCHEMA",
     "TABLE_SUBJECT",

@@ -14,9 +14,19 @@ from functools import lru_cache
 
 from headgate.wire.envelope.event import Event
 
-__all__ = ["DEFAULT_SUBJECT", "GAP_PREFIX", "TABLE_SUBJECT", "fill_subject", "key_token", "subject_of", "subject_token"]
+__all__ = [
+    "DEFAULT_SUBJECT",
+    "GAP_PREFIX",
+    "HEARTBEAT_PREFIX",
+    "TABLE_SUBJECT",
+    "fill_subject",
+    "key_token",
+    "subject_of",
+    "subject_token",
+]
 
 GAP_PREFIX = "headgate.gap"  # of the logical message which says that changes before it are missing
+HEARTBEAT_PREFIX = "headgate.heartbeat"  # of the one that becomes a heartbeat in Debezium's format
 DEFAULT_SUBJECT = "cdc.{schema}.{table}.{op}"
 TABLE_SUBJECT = "cdc.{table}.{op}"  # the shorter form; tables of one name in two schemas share it
 

@@ -40,6 +40,7 @@ DECIMALS = 6
 TEN = np.uint64(10)
 NO_NUMBER = np.uint64(0)
 
+R_LETTER = ord("r")
 C_LETTER, U_LETTER, D_LETTER = b"cud"
 LETTERS = np.frombuffer(b"cud", dtype=np.uint8)  # by operation
 SCALE_WORD, VALUE_WORD = (np.frombuffer(word, dtype=np.uint8) for word in (b'{"scale":', b',"value":'))
@@ -368,5 +369,5 @@ def put_event(
         out, at, tables.text, tables.shapes[shape, layout.MIDDLE_TEXT], tables.shapes[shape, layout.MIDDLE_TEXT_END]
     )
     at = copy(out, at, batch.transaction, state[layout.HEAD_END], state[layout.ID_END])
-    out[at] = LETTERS[operation]
+    out[at] = R_LETTER if state[layout.FROM_SNAPSHOT] != 0 else LETTERS[operation]
     state[layout.SIZE] = copy(out, at + 1, batch.transaction, state[layout.ID_END], state[layout.TAIL_END])

@@ -74,7 +74,7 @@ class RangeDecoder:
     range begins, oldest first; more may come in the range. `subject` is a template of
     `headgate.wire.envelope.subject_of`. `debezium` makes the encoder of that format. `picks` are columns of changed
     rows. `set_aside` is given rows that cannot become events, before the batch that has markers in their place;
-    without it they raise.
+    without it they raise. `from_snapshot`: inserts are rows that were there already, which Debezium tells apart.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
@@ -91,6 +91,7 @@ class RangeDecoder:
         picks: Sequence[str] = (),
         timeline: int = 0,
         set_aside: SetAside | None = None,
+        from_snapshot: bool = False,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -100,6 +101,7 @@ class RangeDecoder:
         self._timeline = timeline_text(timeline)
         self._origin = origin
         self._set_aside = set_aside
+        self._from_snapshot = from_snapshot
         self._form = _form_of(format)
         self._types = types
 
@@ -153,6 +155,7 @@ class RangeDecoder:
             skipped = {_LETTERS.index(letter) for letter in self._debezium.skipped_operations if letter in _LETTERS}
             state[layout.SKIPPED] = sum(1 << operation for operation in skipped)
             state[layout.TOMBSTONES] = int(self._debezium.tombstones_on_delete)
+            state[layout.FROM_SNAPSHOT] = int(self._from_snapshot)
         return state
 
     def _fill(self, src: Bytes, state: State) -> tuple[int, Batch]:

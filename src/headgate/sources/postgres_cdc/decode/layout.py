@@ -122,8 +122,9 @@ GAPS_OF_WHOLE = 1
     NOW_US,  # the clock
     SKIPPED,  # a bit for each operation that is left out
     TOMBSTONES,  # whether a delete is followed by one
+    FROM_SNAPSHOT,  # whether inserts are rows that were there already
     STATE_FIELDS,
-) = range(24)
+) = range(25)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (

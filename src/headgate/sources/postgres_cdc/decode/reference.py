@@ -15,8 +15,8 @@ from headgate.model.position import timeline_text
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.sources.postgres_cdc.decode import layout
 from headgate.sources.postgres_cdc.frames import SchemaFrame
-from headgate.wire.envelope import SCHEMA as SCHEMA_EVENT
 from headgate.wire.envelope import (
+    HEARTBEAT_PREFIX,
     DebeziumEncoder,
     Event,
     JsonEncoder,
@@ -28,6 +28,7 @@ from headgate.wire.envelope import (
     schema_event,
     subject_of,
 )
+from headgate.wire.envelope import SCHEMA as SCHEMA_EVENT
 from headgate.wire.envelope.layout import Rows, head
 from headgate.wire.pgoutput import (
     PG_EPOCH_UNIX_US,
@@ -139,6 +140,8 @@ class Reference:
 
     def subject(self, event: Event) -> str:
         """Where the event goes."""
+        if self._debezium and (event.detail or {}).get("prefix") == HEARTBEAT_PREFIX:
+            return self._debezium.options.heartbeat_topic
         return self._subject(event)
 
     def head(self, event: Event) -> dict[str, str | int | None]:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from headgate.model import HeadgateError
 from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema, typmod_of
 from headgate.wire.envelope.debezium.options import DebeziumOptions
-from headgate.wire.envelope.debezium.schema import envelope_schema, message_schema
+from headgate.wire.envelope.debezium.schema import HEARTBEAT_SCHEMA, envelope_schema, message_schema
 from headgate.wire.envelope.debezium.values import written_bytes
 from headgate.wire.envelope.event import Event, Operation
 from headgate.wire.envelope.layout import column_text
+from headgate.wire.envelope.subject import HEARTBEAT_PREFIX
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, UNCHANGED, Column, Relation, ReplicaIdentity, Row
 from headgate.wire.pgtypes import TypeCatalog, quote
 from headgate.wire.pgtypes.scalars import BYTEA
@@ -63,6 +64,7 @@ class DebeziumEncoder:
         *,
         database: str = "",
         described: Described = lambda relation: None,
+        snapshot: bool = False,
     ) -> None:
         self.options = options
         self._forms = ColumnForms(types, options)
@@ -74,7 +76,7 @@ class DebeziumEncoder:
         # The pieces of `source`, before each of the transaction's values.
         self.source = (
             f',"source":{{"version":"headgate","connector":"postgresql","name":{prefix},"ts_ms":',
-            f',"snapshot":"false","db":{database},"sequence":"[\\"',
+            f',"snapshot":"{str(snapshot).lower()}","db":{database},"sequence":"[\\"',
         )
         self.end = "}}" if options.schemas_enable else "}"
 
@@ -107,7 +109,8 @@ class DebeziumEncoder:
     def encode(self, event: Event, now_us: int) -> bytes:
         """The bytes of an event that is one of `split`. `now_us` is the clock, in microseconds since 1970."""
         if event.operation is Operation.MESSAGE:
-            return self._message(event, now_us).encode()
+            is_beat = (event.detail or {}).get("prefix") == HEARTBEAT_PREFIX
+            return (self._heartbeat(now_us) if is_beat else self._message(event, now_us)).encode()
         relation = event.relation
         assert relation is not None
         table = self.table(relation)
@@ -169,6 +172,10 @@ class DebeziumEncoder:
             f'"ts_us":{_number(micros)},"ts_ns":{_number(micros, 0)}{middle},"txId":{_number(event.xid)},'
             f'"lsn":{event.lsn},"xmin":null}}'
         )
+
+    def _heartbeat(self, now_us: int) -> str:
+        payload = f'{{"ts_ms":{now_us // 1000}}}'
+        return f'{{"schema":{HEARTBEAT_SCHEMA},"payload":{payload}}}' if self.options.schemas_enable else payload
 
     def _message(self, event: Event, now_us: int) -> str:
         detail = event.detail or {}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BinaryMode", "DebeziumOptions", "DecimalMode", "HstoreMode", "IntervalMode", "TimeMode"]
+__all__ = ["BinaryMode", "DebeziumOptions", "DecimalMode", "HstoreMode", "IntervalMode", "SnapshotMode", "TimeMode"]
 
 TimeMode = Literal["adaptive", "connect", "isostring"]
 DecimalMode = Literal["precise", "double", "string"]
 IntervalMode = Literal["numeric", "string"]
 BinaryMode = Literal["bytes", "base64", "base64-url-safe", "hex"]
 HstoreMode = Literal["json", "map"]
+SnapshotMode = Literal["initial", "no_data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,11 @@ class DebeziumOptions:
     tombstones_on_delete: bool = True
     skipped_operations: tuple[str, ...] = ("t",)  # of c, u, d and t
     schemas_enable: bool = False
+    snapshot_mode: SnapshotMode = "initial"
+    heartbeat_interval_ms: int = 0  # 0: none
+    topic_heartbeat_prefix: str = "__debezium-heartbeat"
+
+    @property
+    def heartbeat_topic(self) -> str:
+        """Where heartbeats go."""
+        return f"{self.topic_heartbeat_prefix}.{self.topic_prefix}"

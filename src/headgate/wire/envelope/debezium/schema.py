@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-__all__ = ["envelope_schema", "message_schema"]
+__all__ = ["HEARTBEAT_SCHEMA", "envelope_schema", "message_schema"]
 
 Schema = dict[str, Any]
 
@@ -80,3 +80,14 @@ def message_schema(binary_mode: str) -> str:
 
 def _dumped(schema: Schema) -> str:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+
+
+HEARTBEAT_SCHEMA = _dumped(
+    {
+        "type": "struct",
+        "fields": [_field("ts_ms", "int64", optional=False)],
+        "optional": False,
+        "name": "io.debezium.connector.common.Heartbeat",
+        "version": 1,
+    }
+)
