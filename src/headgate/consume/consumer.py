@@ -51,6 +51,7 @@ class _Places:
     cdc_stream: str
     init_stream: str
     schema_bucket: str
+    dictionary_bucket: str
     subject: str
 
 
@@ -72,6 +73,7 @@ class Consumer:
         cdc_stream: str = "CDC",
         init_stream: str = "",
         schema_bucket: str = "",
+        dictionary_bucket: str = "",
         subject: str = "",
         position: Mapping[str, Any] | None = None,
         snapshot_options: Mapping[str, Any] | None = None,
@@ -89,6 +91,7 @@ class Consumer:
             cdc_stream,
             init_stream or places.init_stream(cdc_stream),
             schema_bucket or places.schema_bucket(cdc_stream),
+            dictionary_bucket or places.dictionary_bucket(cdc_stream),
             subject,
         )
         self._resume = None if position is None else Bookmark.from_dict(position)
@@ -107,7 +110,8 @@ class Consumer:
         self._snapshots = Snapshots(
             self._link, self._places.init_stream, self._places.cdc_stream, self._snapshot_options
         )
-        self._follower = Follower(self._link, self._schemas, self._places.cdc_stream, takes_all=self._names is None)
+        stream, dictionaries = self._places.cdc_stream, self._places.dictionary_bucket
+        self._follower = Follower(self._link, self._schemas, stream, dictionaries, takes_all=self._names is None)
         return self
 
     async def __aexit__(self, *_: object) -> None:

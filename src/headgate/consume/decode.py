@@ -19,7 +19,8 @@ from headgate.consume.loose import raw_items, raw_members
 from headgate.consume.schema import Schema
 from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
 from headgate.model import ProtocolError
-from headgate.wire.compress import BUCKET, DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
+from headgate.model.places import DEFAULT_DICTIONARIES
+from headgate.wire.compress import DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
 
 __all__ = ["PartMissing", "Payloads", "read_change", "read_info", "read_rows"]
 
@@ -47,8 +48,9 @@ class PartMissing(Exception):  # noqa: N818 - a fact about the stream; who reads
 class Payloads:
     """Undoes what was done to a payload on its way: each message is decompressed, then parts are joined."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, dictionaries: str = DEFAULT_DICTIONARIES) -> None:
         self._link = link
+        self._buckets = dict.fromkeys([dictionaries, DEFAULT_DICTIONARIES])  # where older bridges put all of them
         self._joiner = ChunkJoiner()
         self._decompressor = Decompressor(max_bytes=_MAX_PAYLOAD_BYTES)
 
@@ -73,13 +75,15 @@ class Payloads:
             return self._joiner.feed(payload, chunk)  # the rest of the one before will not come
 
     async def _learn(self, dictionary_id: str) -> None:
-        data = await self._link.value(BUCKET, dictionary_id)
-        if data is None:
-            raise ProtocolError(
-                f"the dictionary {dictionary_id[:40]!r} is not in the bucket {BUCKET}",
-                remedy="messages that need it cannot be read; take a new snapshot from a new stream",
-            )
-        self._decompressor.learn(dictionary_id, data)
+        for bucket in self._buckets:
+            data = await self._link.value(bucket, dictionary_id)
+            if data is not None:
+                self._decompressor.learn(dictionary_id, data)
+                return
+        raise ProtocolError(
+            f"the dictionary {dictionary_id[:40]!r} is not in the bucket {' or '.join(self._buckets)}",
+            remedy="messages that need it cannot be read; take a new snapshot from a new stream",
+        )
 
 
 def read_change(payload: bytes, schema_of: Callable[[str | None, str | None], Schema | None]) -> Change:

@@ -44,13 +44,14 @@ _WATCH_S = 1.0  # between two looks for new tables
 class Follower:
     """Owns the tables that are joined, and the place in the stream up to which transactions are complete."""
 
-    def __init__(self, link: Link, schemas: Schemas, stream: str, *, takes_all: bool) -> None:
+    def __init__(self, link: Link, schemas: Schemas, stream: str, dictionaries: str, *, takes_all: bool) -> None:
         self.joined: dict[TableName, Joined] = {}
         self.subject = ""  # a template
         self.created = ""  # the stream that is meant
         self._link = link
         self._schemas = schemas
         self._stream = stream
+        self._dictionaries = dictionaries
         self._takes_all = takes_all
         self._reader: StreamReader | None = None
         self._sequence: int | None = None  # complete up to here
@@ -143,7 +144,7 @@ class Follower:
 
     async def follow(self) -> AsyncGenerator[Changes | CaughtUp | TableGone, None]:
         """Until a table has to be joined."""
-        reader, payloads = await self._begin(), Payloads(self._link)
+        reader, payloads = await self._begin(), Payloads(self._link, self._dictionaries)
         idle_s, told = _IDLE_S, False
         messages = await reader.read(timeout_s=0)
         while True:
@@ -405,7 +406,7 @@ class Follower:
         number, _, count = (message.headers or {}).get(CHUNK_HEADER, "1/1").partition("/")
         if number != count:
             return None
-        payloads = Payloads(self._link)
+        payloads = Payloads(self._link, self._dictionaries)
         for place in range(sequence - int(count) + 1, sequence + 1):
             message = await self._link.at(self._stream, place)
             if message is None:

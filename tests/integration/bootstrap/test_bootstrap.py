@@ -236,7 +236,7 @@ def test_zstd_with_dictionaries_that_are_learnt_on_the_way(bridge: Bridge, admin
     with bridge.jetstream() as jetstream:
         from headgate.destinations.nats import Bucket
 
-        bucket = Bucket(jetstream, "dictionaries")
+        bucket = Bucket(jetstream, f"dictionaries_{bridge.name}")
         for message in messages:
             headers = message.headers or {}
             data = message.data

@@ -14,8 +14,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
+from headgate.destinations.nats import Bucket
 from headgate.embedded import Endpoints
+from headgate.model.places import dictionary_bucket
 from headgate.replica import Replica, open_target
+from headgate.wire.compress import CURRENT_KEY, Current
 
 from .conftest import Admin, Bridge, drop_slot, wait_until
 
@@ -42,6 +45,9 @@ def twins(endpoints: Endpoints, spark: SparkSession, admin: Admin, tmp_path: Pat
         bridge.stop()
         drop_slot(admin, bridge.name)
         admin.execute(f"drop database {bridge.name} with (force)".encode())
+        with bridge.jetstream() as jetstream:  # a stream that another database has written to is refused
+            for stream in (bridge.name, f"INIT_{bridge.name}", f"KV_schemas_{bridge.name}"):
+                jetstream._call(f"STREAM.DELETE.{stream}", {})
 
 
 def execute(endpoints: Endpoints, statements: str) -> list[Any]:
@@ -81,3 +87,44 @@ def test_each_replica_has_its_own_rows_and_misses_nothing(twins: list[Bridge], t
     source = "select * from users order by id"
     for bridge, path in ((shop, tmp_path / "shop.db"), (bank, tmp_path / "bank.db"), (bank, tmp_path / "new.db")):
         assert replicate(bridge, path) == execute(bridge.endpoints, source)
+
+
+def test_two_compressing_bridges_have_dictionaries_of_their_own(
+    twins: list[Bridge], endpoints: Endpoints, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What one learns must not make the other forget: each keeps its own list of what is current."""
+    for bridge in twins:
+        bridge.stop()
+    again = [Bridge(each.name, each.endpoints, spark, tmp_path / each.name) for each in twins]
+    for bridge in again:
+        bridge.start(stream="", bucket="", compression="zstd")
+    try:
+        for bridge in again:  # one after the other: the second learns when the first has learnt
+            learn(bridge)
+        for bridge, own, foreign in zip(again, TABLES, reversed(TABLES), strict=True):
+            current = current_tables(bridge)
+            assert any(own in table for table in current)
+            assert not any(foreign in table for table in current)
+            count = len(replicate(bridge, tmp_path / f"{own}.db"))
+            assert execute(bridge.endpoints, "select count(*) from users") == [(count,)]
+    finally:
+        for bridge in again:
+            bridge.stop()
+
+
+def learn(bridge: Bridge) -> None:
+    """Write rows until the bridge has a dictionary for them."""
+    extra = "'account ' || g * 7" + (", 1" if bridge.name == "twin_bank" else "")
+    for step in range(60):
+        first = 1000 + step * 500
+        execute(bridge.endpoints, f"insert into users select g, {extra} from generate_series({first}, {first + 499}) g")
+        bridge.messages((step + 1) * 500)
+        if current_tables(bridge):
+            return
+    raise AssertionError("no dictionary was made")
+
+
+def current_tables(bridge: Bridge) -> list[str]:
+    with bridge.jetstream() as jetstream:
+        entry = Bucket(jetstream, dictionary_bucket(bridge.name)).get(CURRENT_KEY)
+    return list(dict(Current.parse(entry.value).ids)) if entry else []

@@ -115,7 +115,7 @@ class NatsDestination(Destination):
         options = self._options(lane)
         subjects = Subjects("" if self._is_own(lane.stream) else f"{lane.stream}.", lane.partitions)
         with borrow_publisher(options) as publisher:
-            compressor = table_compressor(options, publisher.jetstream()) if self.zstd else None
+            compressor = table_compressor(self.options, publisher.jetstream()) if self.zstd else None
             kind = _SharedSender
             if self.exclusive:
                 kind = _LateSender if lane.is_late else _ExclusiveSender

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.keyvalue import Bucket
 from headgate.model import HeadgateError
-from headgate.wire.compress import BUCKET, CURRENT_KEY, Current, Dictionary, DictionaryBook, Report, TableCompressor
+from headgate.model.places import dictionary_bucket
+from headgate.wire.compress import CURRENT_KEY, Current, Dictionary, DictionaryBook, Report, TableCompressor
 
 if TYPE_CHECKING:
     from headgate.destinations.nats.options import NatsOptions
@@ -38,8 +39,8 @@ def tables_of(topics: pa.Array) -> pa.Array:
 
 
 def table_compressor(options: NatsOptions, jetstream: JetStream) -> TableCompressor:
-    """The compressor of this process, with the dictionaries that are current now."""
-    bucket = Bucket(jetstream, BUCKET)
+    """The compressor of this process, with the dictionaries of a destination that are current now."""
+    bucket = Bucket(jetstream, dictionary_bucket(options.stream))
     entry = bucket.get(CURRENT_KEY)
     ids = dict(Current.parse(entry.value).ids) if entry else {}
     known = _compressors.get(options)
@@ -62,13 +63,14 @@ class DictionaryKeeper:
 
     def __init__(self, options: NatsOptions) -> None:
         self._options = options
+        self._bucket = dictionary_bucket(options.stream)
         self._lock = threading.Lock()
         self._book: DictionaryBook | None = None
         self._training: threading.Thread | None = None
 
     def ensure(self, jetstream: JetStream) -> None:
         """Create the bucket, and go on where an earlier run ended."""
-        bucket = Bucket(jetstream, BUCKET)
+        bucket = Bucket(jetstream, self._bucket)
         bucket.ensure(replicas=self._options.replicas)
         entry = bucket.get(CURRENT_KEY)
         with self._lock:
@@ -95,7 +97,7 @@ class DictionaryKeeper:
             with JetStream.open(self._options) as jetstream, self._lock:
                 assert self._book is not None
                 for table in self._book.due():
-                    self._train_one(self._book, table, Bucket(jetstream, BUCKET))
+                    self._train_one(self._book, table, Bucket(jetstream, self._bucket))
         except HeadgateError as error:
             _log.info("no new dictionary: %s", error)
 

@@ -6,7 +6,7 @@ take). Snapshot chunks hold their neighbours already and gain nothing from one. 
 that a consumer can read any of them:
 
     Headgate-Encoding: zstd                     one zstd frame, which tells its content's size and has no checksum
-    Headgate-Dictionary: 0123456789abcdef       only with a dictionary: its id, the key in the bucket `dictionaries`
+    Headgate-Dictionary: 0123456789abcdef       only with a dictionary: its id, the key in the bucket of dictionaries
 
 A message without `Headgate-Encoding` is as it is. That is so for every row that would not save more bytes than its
 headers cost; rows of one batch differ in this.
@@ -16,7 +16,7 @@ like a message of its own; a consumer decompresses a part, then joins. The other
 goes on in the middle of a row must cut it at the same bytes, but compresses it with whatever dictionary is there now.
 
 **Who does what.** Batches are compressed in worker processes that may live for one task only; what is learnt is kept
-by the driver. Between them lie the key-value bucket `dictionaries` and the results that tasks return anyway:
+by the driver. Between them lie the key-value bucket of dictionaries and the results that tasks return anyway:
 
     bucket   <id>       the dictionary's bytes; written once, never changed or deleted while messages name it
              current    which table has which dictionary: `Current`, as JSON
@@ -40,12 +40,11 @@ from headgate.wire.compress.book import DictionaryBook, Policy
 from headgate.wire.compress.dictionary import Dictionary
 from headgate.wire.compress.frames import Compressor, Decompressor, decompress
 from headgate.wire.compress.headers import DICTIONARY_HEADER, ENCODING_HEADER, ZSTD, header_line, header_lines
-from headgate.wire.compress.report import BUCKET, CURRENT_KEY, Current, Report
+from headgate.wire.compress.report import CURRENT_KEY, Current, Report
 from headgate.wire.compress.tables import TableCompressor
 from headgate.wire.compress.training import DICTIONARY_BYTES, train
 
 __all__ = [
-    "BUCKET",
     "CURRENT_KEY",
     "DICTIONARY_BYTES",
     "DICTIONARY_HEADER",

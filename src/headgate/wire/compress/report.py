@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from headgate.model import ProtocolError
 
-__all__ = ["BUCKET", "CURRENT_KEY", "Current", "Report"]
+__all__ = ["CURRENT_KEY", "Current", "Report"]
 
-BUCKET = "dictionaries"
 CURRENT_KEY = "current"
 
 _ID = re.compile(r"[0-9a-f]{16}")
@@ -37,7 +36,7 @@ class Current:
             good = False
         if not good:
             raise ProtocolError(
-                f"the key {CURRENT_KEY} of the bucket {BUCKET} holds something else",
+                f"the key {CURRENT_KEY} of the bucket of dictionaries holds something else",
                 remedy="delete the key: new dictionaries are made, and old messages stay readable",
             )
         return cls(ids)
