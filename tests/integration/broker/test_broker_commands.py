@@ -53,6 +53,25 @@ def test_from_install_to_uninstall(url: str) -> None:
     assert "there is no broker" in broker(url, "uninstall", "--yes").stderr
 
 
+def test_what_is_parked_is_shown_and_resumed(url: str) -> None:
+    broker(url, "install")
+    with psycopg.connect(url, autocommit=True, options="-c search_path=headgate") as connection:
+        connection.execute("update config set value = '1' where key = 'condition_failures'")
+        connection.execute("select subscribe('g', '(e.payload ->> ''n'')::int > 0')")
+        connection.execute("select publish_many(array['t', 't'], array['{\"n\": \"x\"}', '{\"n\": 5}']::jsonb[])")
+        connection.execute("select poll_for_events()")
+        (status,) = json.loads(broker(url, "status", "--json").stdout)
+        assert (status["parked"], status["dead_letters"]) == (1, 1)
+        assert "subscription 1 of the group g is parked" in status["problem"]
+        (parked,) = json.loads(broker(url, "parked", "--json").stdout)
+        assert (parked["group_id"], parked["behind"]) == ("g", 1)
+        assert "goes on" in broker(url, "resume", "1").stderr
+        connection.execute("select poll_for_events()")
+        assert connection.execute("select payload from read_next_events('g')").fetchall() == [({"n": 5},)]
+    assert isinstance(broker(url, "resume", "1").exception, UsageError)
+    assert json.loads(broker(url, "parked", "--json").stdout) == []
+
+
 def test_topics_are_followed(url: str) -> None:
     broker(url, "install")
     found: list[Result] = []

@@ -10,8 +10,9 @@ select jsonb_build_object(
   'group_count', (select count(*) from subscription_groups),
   'subscription_count', (select count(*) from subscriptions where expired_at is null),
   'parked', (select coalesce(jsonb_agg(p), '[]') from (
-    select source, parked_error as error, parked_event as event, extract(epoch from now() - parked_at) as age_s
-    from conditions where parked_at is not null order by parked_at desc limit 20) as p),
+    select subscription_id, group_id, conditions_sql as source, error, event_id as event,
+      extract(epoch from now() - at) as age_s
+    from parked order by at desc limit 20) as p),
   'dead_letter_count', (select count(*) from (select from dead_letters limit 10000) as d),
   'dead_letters', (select coalesce(jsonb_agg(d), '[]') from (
     select id, group_id, topic, attempts, left(error, 200) as error, extract(epoch from now() - at) as age_s
