@@ -28,23 +28,22 @@ Connect = Callable[..., psycopg.Connection[Any]]
 
 
 @pytest.fixture(scope="session")
-def templates(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str | None], tuple[str, str]]]:
-    """Of each server, its address and the name of a database to copy: making one anew takes longer."""
-    made: dict[str | None, tuple[str, str]] = {}
-    if CHOSEN is None:
-        request.getfixturevalue("endpoints")  # now, so that it ends after what is made on it
+def embedded_template(endpoints: Endpoints) -> Iterator[tuple[str, str]]:
+    """The address of a server, and the name of a database to copy: making one anew takes longer."""
+    assert endpoints.postgres_url is not None
+    with _installed(endpoints.postgres_url) as name:
+        yield endpoints.postgres_url, name
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple[str, str]]]:
+    """The same of other servers, which are started when they are first asked for."""
+    made: dict[str, tuple[str, str]] = {}
     with ExitStack() as running:
 
-        def of(server: str | None) -> tuple[str, str]:
+        def of(server: str) -> tuple[str, str]:
             if server not in made:
-                if server is None:
-                    endpoints: Endpoints = request.getfixturevalue("endpoints")
-                    assert endpoints.postgres_url is not None
-                    url = endpoints.postgres_url
-                else:
-                    url = running.enter_context(running_server(server, tmp_path_factory.mktemp("broker")))
+                url = running.enter_context(running_server(server, tmp_path_factory.mktemp("broker")))
                 made[server] = url, running.enter_context(_installed(url))
             return made[server]
 
@@ -65,9 +64,14 @@ def _installed(server: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def template(request: pytest.FixtureRequest, templates: Callable[[str | None], tuple[str, str]]) -> tuple[str, str]:
+def template(request: pytest.FixtureRequest) -> tuple[str, str]:
     """The server of a test, and the database that its own is a copy of."""
-    return templates(getattr(request, "param", CHOSEN))
+    server: str | None = getattr(request, "param", CHOSEN)
+    if server is None:
+        found: tuple[str, str] = request.getfixturevalue("embedded_template")
+    else:
+        found = request.getfixturevalue("templates")(server)
+    return found
 
 
 @contextmanager

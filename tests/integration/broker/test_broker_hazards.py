@@ -148,38 +148,25 @@ def healthy_beside_a_poisoned_condition(broker: Broker) -> int:
 
 def test_a_condition_that_raises_stops_nobody_else(ours: Broker) -> None:
     assert healthy_beside_a_poisoned_condition(ours) == 4
-    parked = ours.db.execute(
-        "select id, parked_event, parked_pos, parked_error, parked_at is not null from conditions"
-        " where parked_at is not null"
-    ).fetchone()
-    assert parked is not None
-    assert parked[1:3] == (1, 1)
-    assert "abc" in parked[3]
-    assert parked[4]
-    # As it is, it raises again; with the event left out, or another condition, all that it missed is delivered.
-    assert ours.db.execute("select resume_condition(%s)", [parked[0]]).fetchone() == (False,)
-    assert drain(ours, "bad") == []
-    fixed = "e.payload ->> 'v' ~ '^\\d+$' and (e.payload ->> 'v')::int > 3"
-    assert ours.db.execute("select resume_condition(%s, %s)", [parked[0], fixed]).fetchone() == (True,)
-    ours.publish(("t", {"v": 7}), ("t", {"v": 1}))
-    ours.poll()
-    assert [event.payload["v"] for event in drain(ours, "bad")] == [4, 5, 6, 7]
-
-
-def test_what_a_condition_raises_on_can_be_skipped(ours: Broker) -> None:
-    assert healthy_beside_a_poisoned_condition(ours) == 4
-    (condition,) = ours.db.execute("select id from conditions where parked_at is not null").fetchone() or (0,)
-    assert ours.db.execute("select resume_condition(%s, skip => true)", [condition]).fetchone() == (True,)
+    # Nor its own subscription: the event that it raised on is a dead letter, with the error.
     assert [event.payload["v"] for event in drain(ours, "bad")] == [4, 5, 6]
+    letters = ours.db.execute("select group_id, event_id, handler, payload, error from dead_letters").fetchall()
+    assert letters == [
+        ("bad", 1, "", {"v": "abc"}, 'the condition failed: invalid input syntax for type integer: "abc"')
+    ]
 
 
-def test_what_a_parked_condition_has_missed_outlives_retention(ours: Broker) -> None:
+def test_what_a_parked_subscription_has_missed_outlives_retention(ours: Broker) -> None:
+    ours.db.execute("update config set value = '1' where key = 'condition_failures'")
     healthy_beside_a_poisoned_condition(ours)
+    assert drain(ours, "bad") == []
     ours.maintain("2 hours")
     ours.maintain("4 hours")
-    (condition,) = ours.db.execute("select id from conditions where parked_at is not null").fetchone() or (0,)
-    assert ours.db.execute("select resume_condition(%s, skip => true)", [condition]).fetchone() == (True,)
+    (parked,) = ours.db.execute("select subscription_id from parked").fetchone() or (0,)
+    assert ours.db.execute("select resume_subscription(%s)", [parked]).fetchone() == (True,)
+    ours.poll()
     assert [event.payload["v"] for event in drain(ours, "bad")] == [4, 5, 6]
+    assert ours.db.execute("select * from parked").fetchall() == []
 
 
 def test_a_condition_that_raises_stops_all_in_the_original(original: Broker) -> None:

@@ -155,20 +155,64 @@ def test_no_superuser_is_needed(empty: str, createrole: bool) -> None:
             admin.execute(sql.SQL("set session authorization {}").format(sql.Identifier(role)))
             install(admin, schema)
             name = sql.Identifier(schema)
-            admin.execute(sql.SQL("select {}.subscribe('g', 'e.topic like ''t%'' ')").format(name))
+            evaluated = sql.SQL("select {}.subscribe('g', 'e.topic like ''t%'' ')").format(name)
+            if createrole:
+                admin.execute(evaluated)
+            else:
+                # Nobody to run conditions as: what topics decide works, and the rest is refused with a remedy.
+                with pytest.raises(
+                    psycopg.errors.InsufficientPrivilege, match="conditions on more than topics are refused"
+                ):
+                    admin.execute(evaluated)
+                admin.execute(sql.SQL("select {}.subscribe('g', 'e.topic = ''t'' ')").format(name))
             admin.execute(sql.SQL("select {}.publish('t', '{{}}')").format(name))
             admin.execute(sql.SQL("select {}.poll_for_events()").format(name))
             assert len(admin.execute(sql.SQL("select * from {}.read_next_events('g')").format(name)).fetchall()) == 1
             admin.execute(sql.SQL("select {}.maintain(now() + interval '2 hours')").format(name))
             owner = admin.execute(
-                "select proowner::regrole::text from pg_proc where proname = 'match_events'"
+                "select proowner::regrole::text from pg_proc where proname = 'evaluate_v1'"
+                " and pronamespace = %s::regnamespace",
+                [schema],
             ).fetchone()
             assert owner == (f"{schema}_conditions" if createrole else role,)
+            if not createrole:
+                _make_role_beforehand(admin, role, schema)
+                admin.execute(evaluated)
+                admin.execute(sql.SQL("select {}.publish('tt', '{{}}'), {}.poll_for_events()").format(name, name))
+                admin.execute(sql.SQL("select {}.poll_for_events()").format(name))
+                found = admin.execute(sql.SQL("select topic from {}.read_next_events('g')").format(name)).fetchall()
+                assert ("tt",) in found
             assert uninstall(admin, schema)
         finally:
             admin.execute("reset session authorization")
             admin.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
             admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+            admin.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(f"{schema}_conditions")))
+
+
+def _make_role_beforehand(admin: psycopg.Connection[Any], owner: str, schema: str) -> None:
+    """What somebody who may make roles does for an installer that may not."""
+    runner = sql.Identifier(f"{schema}_conditions")
+    admin.execute("reset session authorization")
+    admin.execute(sql.SQL("create role {} nologin").format(runner))
+    admin.execute(sql.SQL("grant {} to {}").format(runner, sql.Identifier(owner)))
+    admin.execute(sql.SQL("set session authorization {}").format(sql.Identifier(owner)))
+    said = admin.execute(sql.SQL("select {}.set_conditions_role()").format(sql.Identifier(schema))).fetchall()
+    assert said == [(None,)]
+
+
+@pytest.mark.parametrize("attribute", ["superuser", "createrole", "login", "in role pg_read_all_data"])
+def test_a_mighty_role_runs_no_condition(empty: str, attribute: str) -> None:
+    """One that was there before, and may do more than read."""
+    schema = f"s_{uuid4().hex[:8]}"
+    role = sql.Identifier(f"{schema}_conditions")
+    with psycopg.connect(empty, autocommit=True) as admin:
+        admin.execute(sql.SQL(f"create role {{}} {attribute}").format(role))
+        install(admin, schema)
+        subscribe = sql.SQL("select {}.subscribe('g', 'e.topic like ''t%'' ')").format(sql.Identifier(schema))
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="conditions on more than topics are refused"):
+            admin.execute(subscribe)
+        uninstall(admin, schema)
 
 
 def test_a_newer_schema_is_refused(empty: str) -> None:

@@ -31,7 +31,8 @@ def test_what_all_have_read_goes_after_its_time(ours: Broker) -> None:
     ours.poll()
     assert maintain(ours, "0 s") == (False, 0, 0, 0, 0)
     drain(ours, "g")
-    assert maintain(ours, "31 minutes") == (True, 3, 0, 0, 0)
+    assert maintain(ours, "31 minutes") == (True, 1, 0, 0, 0)  # positions go on in a partition that is there
+    assert maintain(ours, "31 minutes") == (False, 2, 0, 0, 0)
     assert maintain(ours, "2 hours")[2] == 0  # the group that reads the log has not
     drain(ours, "log")
     assert maintain(ours, "2 hours")[2] == 3
@@ -61,7 +62,7 @@ def test_what_an_open_transaction_has_written_stays(ours: Broker, connect: Any) 
     maintain(ours, "4 hours")
     ours.poll()
     assert [event.payload for event in drain(ours, "g")] == ["late"]
-    maintain(ours, "5 hours")
+    ours.maintain("5 hours")
     assert 0 not in partitions(ours.db, "events")
 
 
@@ -78,12 +79,12 @@ def test_a_group_that_lags_too_far_is_told(ours: Broker) -> None:
     ours.poll()
     assert maintain(ours, "8 days")[4] == 1
     row = ours.db.execute("select id, gap::text, next_cursor from read_next_events('g')").fetchall()
-    assert row == [(None, "[3,4294967297)", 2**32)]
+    assert row == [(None, "[3,6)", 5)]
     status = ours.db.execute(
         "select overrun_at is not null, overrun_from, overrun_to from group_status where group_id = 'g'"
     )
-    assert status.fetchone() == (True, 3, 2**32)
-    ours.ack("g", 2**32)
+    assert status.fetchone() == (True, 3, 5)
+    ours.ack("g", 5)
     assert [event.payload for event in drain(ours, "g")] == [5]
     assert [event.payload for event in drain(ours, "healthy")] == [5]
 

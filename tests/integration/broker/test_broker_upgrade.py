@@ -116,7 +116,7 @@ def test_a_publisher_publishes_and_no_more(db: psycopg.Connection[Any], database
         session.execute("select publish('t', '1')")
         session.execute("select publish('t', '2', due_at => now() + interval '1 hour')")
         session.execute("select publish_once('t', 'key', '3')")
-        session.execute("insert into events (id, topic, payload) values (create_event_id(now()), 't', '4')")
+        session.execute("insert into events_door (id, topic, payload) values (create_event_id(now()), 't', '4')")
         session.execute("select send(%s, 't', '5')", [db.execute("select subscribe('g')").fetchall()[0][0]])
         assert install(session) == []
         for statement in (

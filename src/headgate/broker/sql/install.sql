@@ -99,6 +99,60 @@ select not exists (select from migrations where name = '0.2.0_10_pre_webhooks') 
   insert into migrations (name) values ('0.2.0_10_pre_webhooks');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_01_pre_tables') as missing \gset
+\if :missing
+  \ir 0.3.0_01_pre_tables.sql
+  insert into migrations (name) values ('0.3.0_01_pre_tables');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_02_pre_publish') as missing \gset
+\if :missing
+  \ir 0.3.0_02_pre_publish.sql
+  insert into migrations (name) values ('0.3.0_02_pre_publish');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_03_pre_conditions') as missing \gset
+\if :missing
+  \ir 0.3.0_03_pre_conditions.sql
+  insert into migrations (name) values ('0.3.0_03_pre_conditions');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_04_pre_subscriptions') as missing \gset
+\if :missing
+  \ir 0.3.0_04_pre_subscriptions.sql
+  insert into migrations (name) values ('0.3.0_04_pre_subscriptions');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_05_pre_dispatch') as missing \gset
+\if :missing
+  \ir 0.3.0_05_pre_dispatch.sql
+  insert into migrations (name) values ('0.3.0_05_pre_dispatch');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_06_pre_parked') as missing \gset
+\if :missing
+  \ir 0.3.0_06_pre_parked.sql
+  insert into migrations (name) values ('0.3.0_06_pre_parked');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_07_pre_maintain') as missing \gset
+\if :missing
+  \ir 0.3.0_07_pre_maintain.sql
+  insert into migrations (name) values ('0.3.0_07_pre_maintain');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_08_pre_log') as missing \gset
+\if :missing
+  \ir 0.3.0_08_pre_log.sql
+  insert into migrations (name) values ('0.3.0_08_pre_log');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_09_pre_status') as missing \gset
+\if :missing
+  \ir 0.3.0_09_pre_status.sql
+  insert into migrations (name) values ('0.3.0_09_pre_status');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_20_pre_leases') as missing \gset
 \if :missing
   \ir 0.3.0_20_pre_leases.sql
@@ -109,6 +163,12 @@ select not exists (select from migrations where name = '0.3.0_21_pre_histories')
 \if :missing
   \ir 0.3.0_21_pre_histories.sql
   insert into migrations (name) values ('0.3.0_21_pre_histories');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_90_pre_rights') as missing \gset
+\if :missing
+  \ir 0.3.0_90_pre_rights.sql
+  insert into migrations (name) values ('0.3.0_90_pre_rights');
 \endif
 
 select not exists (select from migrations where name = '0.3.0_91_pre_plans') as missing \gset

@@ -1,0 +1,33 @@
+-- Groups that read the log: many small batches at once, and any position that a bigint can be.
+
+-- A partition at a time: a plan for one is made in a fraction of what a plan for a hundred takes.
+create or replace function next_in_log(of_gno int, after_pos bigint, n int) returns next_position[]
+language plpgsql stable set search_path from current set plan_cache_mode = force_custom_plan
+set enable_seqscan = off set enable_bitmapscan = off as $$
+declare
+  after bigint := least(after_pos, 1::bigint << 62);  -- so that there is a next one to any
+  chunk next_position[] := '{}';
+  part next_position[];
+  last_part bigint := (select d.pos >> 32 from dispatcher_state as d order by d.id desc limit 1);
+  -- The batch that the position is in may have begun before it.
+  start_pos bigint := coalesce((select f.first_pos from batches as f where f.first_pos <= after + 1
+    and f.first_pos >= (after >> 32) << 32 order by f.first_pos desc limit 1), greatest(after, 0));
+  end_pos bigint;
+begin
+  while start_pos >> 32 <= last_part and cardinality(chunk) < n loop
+    end_pos := ((start_pos >> 32) + 1) << 32;
+    part := array(
+      select row(b.first_pos + greatest(after - b.first_pos + 1, 0) + i.ord - 1, i.event_id,
+        array[r.subscription_id])::next_position
+      from batches as b join log_readers as r
+        on r.gno = of_gno and b.first_pos > r.from_pos and (r.to_pos is null or b.first_pos <= r.to_pos)
+      cross join lateral unnest(b.event_ids[greatest(least(after - b.first_pos + 2, 200000), 1)::int:])
+        with ordinality as i(event_id, ord)
+      where b.first_pos >= start_pos and b.first_pos < end_pos and i.event_id is not null
+      order by b.first_pos, i.ord limit n - cardinality(chunk));
+    chunk := chunk || part;
+    start_pos := coalesce((select min(p.number) << 32 from partitions as p
+      where p.parent = 'batches' and p.number >= end_pos >> 32), end_pos);
+  end loop;
+  return chunk;
+end $$;
