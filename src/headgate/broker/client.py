@@ -206,11 +206,9 @@ class BrokerClient:
                     self._with_groups(self._reader.read),
                     self._with_groups(self._reader.acknowledge),
                     self._with_groups(self._broadcast.read),
-                    persist(lambda: self._database.listen(self._told), whatever=True),
-                    persist(self._duties.heartbeat),
+                    persist(lambda: self._database.hear_of_events(self._told), whatever=True),
                     # What is wrong with these concerns all clients, and those who have events in hand go on.
-                    persist(self._duties.dispatch, whatever=True),
-                    persist(self._duties.maintain, whatever=True),
+                    *(persist(loop, whatever=loop != self._duties.heartbeat) for loop in self._duties.loops),
                     self._hold(),
                     self._fail(),
                 )

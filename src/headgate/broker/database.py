@@ -118,12 +118,18 @@ class Database:
     async def notify(self, channel: str, payload: str) -> None:
         await self.fetch("select pg_notify(%s, %s)::text", f"{self.schema}_{channel}", payload)
 
-    async def listen(self, told: Callable[[str], None], channel: str = "events") -> None:
-        """Pass on what is told on a channel. A hint, no more: what is missed here is found by looking."""
+    async def listen(self, told: Callable[[str], None], channel: str, hearing: Callable[[bool], None]) -> None:
+        """Pass on what is told on a channel. A hint, no more: what is missed here is found by looking.
+
+        `hearing` is called with whether it is worth waiting to be told.
+        """
         if not self._listens:
             await asyncio.Event().wait()
         while True:
-            await self._listen(told, channel)
+            try:
+                await self._listen(told, channel, hearing)
+            finally:
+                hearing(False)
             logger.warning(
                 "notifications do not come through, as behind a pooler: events are looked for every %s s;"
                 " give a direct address as listen_url, or say listen=False",
@@ -131,7 +137,14 @@ class Database:
             )
             await asyncio.sleep(DEAF_S)
 
-    async def _listen(self, told: Callable[[str], None], channel: str) -> None:
+    async def hear_of_events(self, told: Callable[[str], None]) -> None:
+        """The dispatcher tells which groups have something to read; nothing means all."""
+        await self.listen(told, "events", self._hear)
+
+    def _hear(self, hearing: bool) -> None:
+        self.listening = hearing
+
+    async def _listen(self, told: Callable[[str], None], channel: str, hearing: Callable[[bool], None]) -> None:
         """Returns if this session hears nothing."""
         async with await psycopg.AsyncConnection.connect(self._listen_url, **self._settings) as connection:
             probe = f"{channel}_{uuid4().hex[:8]}"
@@ -141,13 +154,10 @@ class Database:
             if not await self._hears(connection, probe):
                 return
             await connection.execute(sql.SQL("unlisten {}").format(sql.Identifier(f"{self.schema}_{probe}")))
-            self.listening = True
+            hearing(True)
             told("")  # for all that was told while nobody listened
-            try:
-                async for note in connection.notifies():
-                    told(note.payload)
-            finally:
-                self.listening = False
+            async for note in connection.notifies():
+                told(note.payload)
 
     async def _hears(self, connection: psycopg.AsyncConnection[Any], probe: str) -> bool:
         """Whether what another session tells arrives here."""

@@ -33,11 +33,11 @@ class DoorDatabase(Database):
     def forget(self, event: asyncio.Event) -> None:
         self._waiting.pop(event, None)
 
-    async def hear_of_events(self) -> None:
-        await self.listen(self._told_of_events)
+    async def hear_of_groups(self) -> None:
+        await self.hear_of_events(self._told_of_events)
 
     async def hear_of_webhooks(self) -> None:
-        await self.listen(lambda _: self._tell(lambda number: number is None), "webhooks")
+        await self.listen(lambda _: self._tell(lambda number: number is None), "webhooks", lambda _: None)
 
     def _told_of_events(self, groups: str) -> None:
         """The dispatcher names groups; nothing means all."""

@@ -69,7 +69,7 @@ class Doors:
         doors = cls(options)
         await doors._database.open()
         database, duties = doors._database, doors._duties
-        work = (duties.heartbeat, duties.dispatch, duties.maintain, database.hear_of_events, database.hear_of_webhooks)
+        work = (*duties.loops, database.hear_of_groups, database.hear_of_webhooks)
         loops = [asyncio.create_task(persist(each, whatever=True)) for each in work]
         webhooks = [asyncio.create_task(doors._webhooks.run())] if options.webhooks else []
         server = asyncio.create_task(doors._server.serve(sockets=[doors._socket]))

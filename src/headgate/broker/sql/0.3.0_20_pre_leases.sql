@@ -5,27 +5,45 @@
 -- A lease counts on the server it was given by: after a failover the same epoch would stand for another past. So the
 -- upper bits of an epoch say whose it is, and the group gets a new one from each server.
 
+-- In the order in which programs take them: a later step needs both, and must not wait for who waits for us.
+lock table events in share row exclusive mode;
+lock table dispatcher_state in share row exclusive mode;
+
 alter table clients add column handlers jsonb not null default '[]';  -- [[subscription, handler], ...]
+
+-- These are asked at every read, so they are in the language whose plans are kept.
+create or replace function owner_of(given text) returns text
+language plpgsql stable set search_path from current as $$
+begin
+  return coalesce(given, 'backend ' || pg_backend_pid());
+end $$;
+
+create or replace function group_cursor(of_gno int) returns bigint
+language plpgsql stable set search_path from current as $$
+begin
+  return (select pos from group_cursors where gno = of_gno order by id desc limit 1);
+end $$;
 
 -- The past that this server has: its cluster, and the timeline, which every promotion and every restore changes.
 create function server_history() returns text language plpgsql volatile set search_path from current as $$
-declare
-  timeline text := case when pg_is_in_recovery() then (select c.timeline_id::text from pg_control_checkpoint() as c)
-    -- Not of the last checkpoint, which comes some time after a promotion.
-    else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int::text end;
 begin
-  return (select left(md5(s.system_identifier || '/' || timeline), 12) from pg_control_system() as s);
+  return left(md5((select system_identifier from pg_control_system()) || '/' || case
+    when pg_is_in_recovery() then (select c.timeline_id from pg_control_checkpoint() as c)
+    -- Not of the last checkpoint, which comes some time after a promotion.
+    else ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int end), 12);
 end $$;
 
 -- Without the setting, the default: a reader that gets nothing must not be the way to find out.
-create function lease_interval() returns interval language sql stable set search_path from current as $$
-  select coalesce((select value::interval from config where key = 'lease'), interval '15 seconds')
-$$;
+create function lease_interval() returns interval language plpgsql stable set search_path from current as $$
+begin
+  return coalesce((select value::interval from config where key = 'lease'), interval '15 seconds');
+end $$;
 
 -- The upper bits of the epochs that this server gives; never 0, which epochs of older versions have.
-create function epoch_base() returns bigint language sql volatile set search_path from current as $$
-  select (1 + (hashtextextended(server_history(), 0) & 4194302)) << 40
-$$;
+create function epoch_base() returns bigint language plpgsql volatile set search_path from current as $$
+begin
+  return (1 + (hashtextextended(server_history(), 0) & 4194302)) << 40;
+end $$;
 
 create function is_of(of_epoch bigint, base bigint) returns boolean
 language sql immutable parallel safe as $$
@@ -53,12 +71,14 @@ declare
   g subscription_groups;
   lease interval := lease_interval();
   base bigint := epoch_base();
+  is_held boolean;
 begin
   select * into g from subscription_groups where id = of_group;
-  if g.owner = as_owner and is_leased(g, base, lease) and g.lease_until > clock_timestamp() + lease / 2 then
+  is_held := is_leased(g, base, lease);
+  if is_held and g.owner = as_owner and g.lease_until > clock_timestamp() + lease / 2 then
     return g.epoch;
   end if;
-  if g.owner <> as_owner and is_leased(g, base, lease) then
+  if is_held and g.owner <> as_owner then
     return null;
   end if;
   begin

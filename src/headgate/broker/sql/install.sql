@@ -165,6 +165,18 @@ select not exists (select from migrations where name = '0.3.0_21_pre_histories')
   insert into migrations (name) values ('0.3.0_21_pre_histories');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_22_pre_wake') as missing \gset
+\if :missing
+  \ir 0.3.0_22_pre_wake.sql
+  insert into migrations (name) values ('0.3.0_22_pre_wake');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_23_pre_reading') as missing \gset
+\if :missing
+  \ir 0.3.0_23_pre_reading.sql
+  insert into migrations (name) values ('0.3.0_23_pre_reading');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_90_pre_rights') as missing \gset
 \if :missing
   \ir 0.3.0_90_pre_rights.sql

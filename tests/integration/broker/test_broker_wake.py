@@ -1,0 +1,107 @@
+"""A commit wakes the dispatcher, and the dispatcher the reader; who dies on duty is stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from headgate.broker import BrokerClient, duties, reading
+from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
+
+WANTED = "select 1 from wake_until where last_value > extract(epoch from clock_timestamp()) * 1000"
+
+
+async def heard(listener: psycopg.AsyncConnection[Any], publisher: psycopg.AsyncConnection[Any]) -> int:
+    """How many notifications come before one that is sent now."""
+    await publisher.execute("select pg_notify('headgate_published', 'the end')")
+    count = 0
+    async for note in listener.notifies(timeout=20):
+        if note.payload == "the end":
+            return count
+        count += 1
+    raise AssertionError("the last one did not come")
+
+
+def test_nobody_waits_for_a_timer(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With pauses of minutes, an event that is published by plain SQL is handled at once."""
+    for module, name in ((duties, "POLL_S"), (duties, "IDLE_S"), (reading, "LOOK_S")):
+        monkeypatch.setattr(module, name, 300.0)
+
+    async def story() -> None:
+        seen = Seen()
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            await client.register_reliable_handler(ALL, seen, name="h")
+            client._duties.published()
+            await until(db, WANTED)
+            for number in range(20):
+                await db.execute("select publish('t', to_jsonb(%s::int))", [number])
+                await seen.wait_for(number + 1)
+
+    asyncio.run(story())
+
+
+def test_those_who_publish_notify_only_who_wants_it(database: str) -> None:
+    async def story() -> None:
+        async with await connect(database) as db, await connect(database) as listener:
+            await listener.execute("listen headgate_published")
+            await db.execute("select publish('t', '1')")
+            assert await heard(listener, db) == 0
+            await db.execute("select heartbeat_v1('somebody', true)")
+            await db.execute("select publish('t', '1')")
+            await db.execute("insert into events (topic, payload) values ('t', '1')")
+            assert await heard(listener, db) == 2
+            await db.execute("select set_config('headgate.dispatching', 'on', false)")
+            await db.execute("select poll_for_events()")
+            assert await heard(listener, db) == 0
+            await db.execute("reset headgate.dispatching")
+            await db.execute("select heartbeat_v1('somebody', false)")
+            await db.execute("select publish('t', '1')")
+            assert await heard(listener, db) == 0
+
+    asyncio.run(story())
+
+
+def test_a_busy_dispatcher_wants_no_notifications(database: str) -> None:
+    async def story() -> None:
+        seen = Seen()
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            await client.register_reliable_handler(ALL, seen, name="h")
+            await until(db, WANTED)
+            wanted = []
+
+            async def publish() -> None:
+                for _ in range(50):
+                    many = "select count(publish('t', '1')) from generate_series(1, 200)"
+                    await db.execute(many)
+                    wanted.append(bool(await (await db.execute(WANTED)).fetchone()))
+
+            await publish()
+            assert not all(wanted)
+            await seen.wait_for(10_000)
+            await until(db, WANTED)  # and now it does again
+
+    asyncio.run(story())
+
+
+def test_who_dies_on_duty_is_stood_in_for(database: str) -> None:
+    """A client that has been there longest, and is taken for alive, does nothing: the next one does not wait."""
+
+    async def story() -> None:
+        seen = Seen()
+        async with await connect(database) as db:
+            dead = f"insert into clients (id) values ('{duties.PREFIX}0') on conflict (id)"
+            await db.execute(f"{dead} do nothing".encode())
+            async with running(BrokerClient(database, group="g")) as client:
+                await client.register_reliable_handler(ALL, seen, name="h")
+                await eventually(lambda: client._duties._is_next)
+                assert not client._duties.on_duty
+                began = time.monotonic()
+                await db.execute("select publish('t', '1')")
+                await seen.wait_for(1)
+                assert time.monotonic() - began < 8, "that was the look of those who are not next"
+
+    asyncio.run(story())
