@@ -1,6 +1,7 @@
 -- Tables and settings of 0.3. What programs of the version before use is locked in the order in which a poll and a
 -- subscription take it, so that none of them waits for us while we wait for it.
 
+lock table events in share row exclusive mode;
 lock table scheduled, conditions, subscription_topics, dead_letters, writers in access exclusive mode;
 
 -- What settings there are, and what counts where one is missing: a deleted row must not silently stop anything.

@@ -5,9 +5,7 @@
 -- A lease counts on the server it was given by: after a failover the same epoch would stand for another past. So the
 -- upper bits of an epoch say whose it is, and the group gets a new one from each server.
 
--- In the order in which programs take them: a later step needs both, and must not wait for who waits for us.
-lock table events in share row exclusive mode;
-lock table dispatcher_state in share row exclusive mode;
+lock table dispatcher_state in share row exclusive mode;  -- which a poll writes last
 
 alter table clients add column handlers jsonb not null default '[]';  -- [[subscription, handler], ...]
 
