@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import enum
 import re
+import time
+from collections.abc import Callable
+from functools import partial
 from importlib import resources
+from itertools import chain, repeat
 
 import psycopg
 from psycopg import sql
@@ -25,6 +29,8 @@ DEFAULT_SCHEMA = "headgate"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _FILE = re.compile(r"\d+\.\d+\.\d+_\d\d_(pre|post)_\w+\.sql")
 
+_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
+_PAUSES_S, _TRIES = (0.05, 0.1, 0.2, 0.5, 1.0), 100
 _SETUP = "create table if not exists migrations (name text primary key, applied_at timestamptz not null default now())"
 
 
@@ -46,17 +52,33 @@ def install(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA, *, pha
     try:
         if installed(connection, schema) == migrations():
             return []  # which takes no right to install
-        with connection.transaction():
-            _lock(connection, schema)
-            connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
-            _enter(connection, schema)
-            connection.execute(_SETUP)
-            return _run_missing(connection, schema, phase)
+        return _patiently(partial(_install, connection, schema, phase))
     except psycopg.errors.InsufficientPrivilege as error:
         raise AuthError(
             f"the schema {schema} cannot be made: {error.diag.message_primary}",
             remedy="grant create on the database to this role, or let the owner of the schema install it",
         ) from error
+
+
+def _install(connection: psycopg.Connection, schema: str, phase: Phase) -> list[str]:
+    with connection.transaction():
+        _lock(connection, schema)
+        connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+        _enter(connection, schema)
+        connection.execute(_SETUP)
+        return _run_missing(connection, schema, phase)
+
+
+def _patiently(work: Callable[[], list[str]]) -> list[str]:
+    """Programs at work lock the same tables in another order. So that none of them is the victim of a deadlock, which
+    PostgreSQL looks for after a second, we give up before that, and begin again.
+    """
+    for pause_s in chain(_PAUSES_S, repeat(_PAUSES_S[-1], _TRIES)):
+        try:
+            return work()
+        except psycopg.errors.LockNotAvailable:
+            time.sleep(pause_s)
+    return work()
 
 
 def installed(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[str]:
@@ -110,6 +132,7 @@ def _lock(connection: psycopg.Connection, schema: str) -> None:
 
 def _enter(connection: psycopg.Connection, schema: str) -> None:
     connection.execute("set local client_min_messages = warning")
+    connection.execute(_LOCK_TIMEOUT)
     connection.execute(sql.SQL("set local search_path = {}, pg_temp").format(sql.Identifier(schema)))
 
 
