@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 from headgate import broker as made_of_sql
 from headgate.broker import BrokerClient, Event, Subscription
+from headgate.cli.broker_care import conditions, dead_letters, pause, recurring, resume, top
 from headgate.cli.broker_database import (
     SchemaOption,
     UrlOption,
@@ -178,40 +179,6 @@ def status(
 
 
 @broker.command()
-def parked(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = _DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
-    """Show subscriptions that are not matched for now, because they are too slow or fail too often, and why."""
-    query = (
-        "select subscription_id, group_id, conditions_sql, at, event_id, error, resuming, behind"
-        " from parked order by at"
-    )
-    show_rows(config, postgres, schema, query, as_json)
-
-
-@broker.command()
-def resume(
-    subscription: Annotated[int, typer.Argument(help="Its id: see `headgate broker parked`.")],
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = _DEFAULT,
-    skip: Annotated[bool, typer.Option("--skip", help="Leave out the event that it is parked for.")] = False,
-) -> None:
-    """Match a parked subscription again, with all that it has missed.
-
-    Example: headgate broker resume 12 --skip
-    """
-    with installed_broker(config, postgres, schema) as connection:
-        row = connection.execute("select resume_subscription(%s, %s)", [subscription, skip]).fetchone()
-    if row != (True,):
-        raise UsageError(f"the subscription {subscription} is not parked", remedy="headgate broker parked")
-    note(f"subscription {subscription} goes on; `headgate broker parked` shows how far it is")
-
-
-@broker.command()
 def unsubscribe(
     subscription: Annotated[int, typer.Argument(help="Its id: see `headgate broker subscriptions`.")],
     config: ConfigOption = None,
@@ -270,5 +237,11 @@ def maintain(
         note(", ".join(f"{key} {value}" for key, value in done.items()))
 
 
+broker.command()(pause)
+broker.command()(resume)
+broker.command()(top)
+broker.add_typer(dead_letters, name="dead-letters")
+broker.add_typer(conditions, name="conditions")
+broker.add_typer(recurring, name="recurring")
 broker.command()(serve)
 broker.add_typer(webhooks, name="webhooks")

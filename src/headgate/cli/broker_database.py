@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -27,10 +27,12 @@ UrlOption = Annotated[
 SchemaOption = Annotated[str, typer.Option("--schema", help="The broker's schema.")]
 
 
-def show_rows(config: Any, postgres: str | None, schema: str, query: str, as_json: bool) -> None:
+def show_rows(
+    config: Any, postgres: str | None, schema: str, query: str, as_json: bool, values: Mapping[str, Any] | None = None
+) -> None:
     """What a query finds, as a table or as JSON."""
     with installed_broker(config, postgres, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
-        rows = cursor.execute(query.encode()).fetchall()
+        rows = cursor.execute(query.encode(), values).fetchall()
     if as_json:
         print_json(rows)
         return

@@ -63,13 +63,13 @@ def test_what_is_parked_is_shown_and_resumed(url: str) -> None:
         (status,) = json.loads(broker(url, "status", "--json").stdout)
         assert (status["parked"], status["dead_letters"]) == (1, 1)
         assert "subscription 1 of the group g is parked" in status["problem"]
-        (parked,) = json.loads(broker(url, "parked", "--json").stdout)
+        (parked,) = json.loads(broker(url, "conditions", "parked", "--json").stdout)
         assert (parked["group_id"], parked["behind"]) == ("g", 1)
-        assert "goes on" in broker(url, "resume", "1").stderr
+        assert "goes on" in broker(url, "conditions", "resume", "1").stderr
         connection.execute("select poll_for_events()")
         assert connection.execute("select payload from read_next_events('g')").fetchall() == [({"n": 5},)]
-    assert isinstance(broker(url, "resume", "1").exception, UsageError)
-    assert json.loads(broker(url, "parked", "--json").stdout) == []
+    assert isinstance(broker(url, "conditions", "resume", "1").exception, UsageError)
+    assert json.loads(broker(url, "conditions", "parked", "--json").stdout) == []
 
 
 def test_topics_are_followed(url: str) -> None:

@@ -177,6 +177,18 @@ select not exists (select from migrations where name = '0.3.0_23_pre_reading') a
   insert into migrations (name) values ('0.3.0_23_pre_reading');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_40_pre_pausing') as missing \gset
+\if :missing
+  \ir 0.3.0_40_pre_pausing.sql
+  insert into migrations (name) values ('0.3.0_40_pre_pausing');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_41_pre_recurring') as missing \gset
+\if :missing
+  \ir 0.3.0_41_pre_recurring.sql
+  insert into migrations (name) values ('0.3.0_41_pre_recurring');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_90_pre_rights') as missing \gset
 \if :missing
   \ir 0.3.0_90_pre_rights.sql
