@@ -28,7 +28,7 @@ Connection = psycopg.Connection[dict[str, Any]]
 
 CONNECT_TIMEOUT_S = 10
 _MOST_TRACE_BYTES = 1 << 16
-_ERROR = re.compile(rb'\tErrorResponse\t S "[^"]*" V "[^"]*" C "(\w{5})"')
+_ERROR = re.compile(rb'\tErrorResponse\t S "[^"]*"(?: V "[^"]*")? C "(\w{5})"')  # PgBouncer sends no V
 _READY = (pq.PollingStatus.OK, pq.PollingStatus.FAILED)
 
 

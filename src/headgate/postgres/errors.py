@@ -7,13 +7,21 @@ from collections.abc import Callable
 import psycopg
 from psycopg import pq
 
-from headgate.model import AuthError, ConnectError, HeadgateError, OccupiedError, StateError
+from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, OccupiedError, StateError
 
 __all__ = ["postgres_error", "server_error", "sqlstate_of"]
 
 _Make = Callable[..., HeadgateError]
 
 _RETRIED = "trying again; is PostgreSQL up and reachable?"
+
+# PgBouncer has one SQLSTATE for most of its errors, and says them in English alone.
+_PROTOCOL_VIOLATION = "08P01"
+_OF_A_POOLER = "unsupported startup parameter"
+_NO_POOLER = (
+    "name PostgreSQL itself in the address, not PgBouncer: replication and snapshots need sessions of their own, "
+    "which a pooler does not pass on"
+)
 
 # By SQLSTATE, then by its class. What is not here may pass by itself, so it is tried again.
 _KINDS: dict[str, tuple[_Make, str]] = {
@@ -45,5 +53,7 @@ def server_error(sqlstate: str, text: str, where: str, *, remedy: str = "") -> H
     """What a server answered, as the error whose kind says what happens next."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     message = "; ".join(lines[-2:]) if lines else "no answer from PostgreSQL"
+    if sqlstate == _PROTOCOL_VIOLATION and _OF_A_POOLER in message:
+        return ConfigError(f"a connection pooler answers: {message}", where=where, remedy=_NO_POOLER)
     make, known = _KINDS.get(sqlstate, (ConnectError, _RETRIED))
     return make(message, where=where, remedy=remedy or known)

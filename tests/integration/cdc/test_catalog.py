@@ -239,8 +239,17 @@ def test_a_missing_publication_takes_no_table_away(admin: Admin, reader: Start, 
     admin.execute("create publication q for all tables")
     reader(publications=("p", "q")).ensure()
     admin.execute("drop publication q; drop publication p; create table unrelated (id int)")
-    admin.execute("select pg_sleep(2.5)")
+    for _ in range(2):
+        await_look(admin)
     assert "t" in current(spool)
+
+
+def await_look(admin: Admin) -> None:
+    """Until the reader has begun and ended a look into the catalog."""
+    query = """select 1 from pg_stat_activity where usename = 'bridge' and backend_type = 'client backend'
+               and query_start > %s and state = 'idle'"""
+    [began] = admin.execute("select clock_timestamp()").fetchall()
+    wait_until(lambda: admin.execute(query, began).fetchone() is not None)
 
 
 # Types that are altered ------------------------------------------------------------------------------------------
