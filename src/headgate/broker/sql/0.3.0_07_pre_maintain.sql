@@ -1,21 +1,21 @@
 -- Maintenance that others do not notice: it holds the dispatcher's lock only to begin a new partition of positions, it
--- looks at what has changed since the last time, and it stops after two seconds; the next call goes on.
+-- looks at what has changed since the last time, and does a bounded part of it; the next call goes on.
 
--- Up to where nothing waits for a group. `cursor_pos` is the cursor that this was seen at: a group that was moved back
--- behind it has to be looked at again.
+-- Up to where nothing waits for a group, seen at the cursor `cursor_pos`: a group that was moved back behind it has to be
+-- looked at again. `waits`: at the next position, something does.
 create table group_floors (
   gno int primary key,
   pos bigint not null,
-  cursor_pos bigint not null
+  cursor_pos bigint not null,
+  waits boolean not null
 ) with (fillfactor = 50);
 
-create function group_floor(of_gno int) returns bigint language sql stable set search_path from current as $$
-  select greatest(c.pos, g.overrun_to, (select f.pos from group_floors as f
-    where f.gno = of_gno and f.cursor_pos <= c.pos))
-  from subscription_groups as g cross join lateral (
-    select pos from group_cursors as c where c.gno = of_gno order by c.id desc limit 1) as c
-  where g.gno = of_gno
-$$;
+create view floors as
+select g.gno, greatest(c.pos, g.overrun_to, f.pos) as pos, c.pos as cursor_pos,
+  coalesce(f.waits and f.cursor_pos = c.pos and f.pos >= coalesce(g.overrun_to, 0), false) as waits
+from subscription_groups as g
+cross join lateral (select c.pos from group_cursors as c where c.gno = g.gno order by c.id desc limit 1) as c
+left join group_floors as f on f.gno = g.gno and f.cursor_pos <= c.pos;
 
 -- The first positions that wait for a group after one position and up to another. One plan for all groups, whatever
 -- the number of partitions: making one for each call costs more than running it.
@@ -42,30 +42,6 @@ begin
     order by b.first_pos, i.ord limit 1;
   end if;
   return least(delivered, logged);
-end $$;
-
--- How many positions wait for a group, up to a limit.
-create function waiting(of_gno int, after_pos bigint, at_most int) returns bigint
-language plpgsql stable set search_path from current set plan_cache_mode = force_generic_plan
-set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off as $$
-declare
-  delivered bigint;
-  logged bigint := 0;
-  from_batch bigint;
-begin
-  select count(*) into delivered from (
-    select from deliveries as d where d.gno = of_gno and d.pos > after_pos limit at_most) as d;
-  if exists (select from log_readers as r where r.gno = of_gno and (r.to_pos is null or r.to_pos > after_pos)) then
-    from_batch := coalesce((select b.first_pos from batches as b where b.first_pos <= after_pos + 1
-      order by b.first_pos desc limit 1), 0);
-    select count(*) into logged from (
-      select from batches as b join log_readers as r
-        on r.gno = of_gno and b.first_pos > r.from_pos and (r.to_pos is null or b.first_pos <= r.to_pos)
-      cross join lateral unnest(b.event_ids) with ordinality as i(event_id, ord)
-      where b.first_pos >= from_batch and i.event_id is not null and b.first_pos + i.ord - 1 > after_pos
-      limit at_most) as l;
-  end if;
-  return least(delivered + logged, at_most);
 end $$;
 
 create or replace function roll_events(as_of timestamptz) returns boolean
@@ -103,28 +79,23 @@ language sql volatile set search_path from current as $$
   from dispatcher_state as d order by d.id desc limit 1
 $$;
 
--- Who is behind the last closed partition, and by how much. Groups that have read it, or for which there was nothing
--- in it, are not looked at again.
-create function raise_floors(began timestamptz) returns void
-language plpgsql volatile set search_path from current as $$
+-- Who is behind the last closed partition, and where. Groups that have read it, for which there was nothing in it, or
+-- which still wait at the same position are not looked at again.
+create function raise_floors() returns void language plpgsql volatile set search_path from current
+set plan_cache_mode = force_custom_plan set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
-  top bigint := (select max(done_pos) from partitions where done_pos is not null);
-  g record;
-  first_pos bigint;
+  top bigint := (select max(done_pos) from partitions);
 begin
-  for g in
-    select s.gno, f.pos as floor, c.pos as cursor_pos
-    from subscription_groups as s cross join lateral (select group_floor(s.gno) as pos) as f
-    cross join lateral (select group_cursor(s.gno) as pos) as c
-    where f.pos < top order by f.pos
-  loop
-    first_pos := first_waiting(g.gno, g.floor, top);
-    insert into group_floors as f (gno, pos, cursor_pos)
-      values (g.gno, coalesce(first_pos - 1, top), g.cursor_pos)
-      on conflict (gno) do update set pos = excluded.pos, cursor_pos = excluded.cursor_pos
-        where (f.pos, f.cursor_pos) <> (excluded.pos, excluded.cursor_pos);
-    exit when clock_timestamp() - began > interval '1 second';
-  end loop;
+  insert into group_floors as f (gno, pos, cursor_pos, waits)
+  select w.gno, coalesce(w.first_pos - 1, top), w.cursor_pos, w.first_pos is not null from (
+    select l.gno, l.cursor_pos, case
+      when exists (select from log_readers as r where r.gno = l.gno and (r.to_pos is null or r.to_pos > l.pos))
+        then first_waiting(l.gno, l.pos, top)
+      else (select d.pos from deliveries as d where d.gno = l.gno and d.pos > l.pos and d.pos <= top
+        order by d.pos limit 1) end as first_pos
+    from floors as l where l.pos < top and not l.waits order by l.pos limit 2000
+  ) as w
+  on conflict (gno) do update set pos = excluded.pos, cursor_pos = excluded.cursor_pos, waits = excluded.waits;
   delete from group_floors as f where not exists (select from subscription_groups as s where s.gno = f.gno);
 end $$;
 
@@ -132,23 +103,23 @@ create or replace function mark_overrun(as_of timestamptz) returns int
 language plpgsql volatile set search_path from current as $$
 declare
   found_late int;
+  allowed interval := config_value('max_lag')::interval;
 begin
   with late as (
-    select g.gno, max(p.done_pos) as up_to
-    from subscription_groups as g cross join lateral (select group_floor(g.gno) as pos) as f
-    join partitions as p on p.parent = 'events' and p.done_pos > f.pos
-      and p.closed_at < as_of - coalesce(g.max_lag, config_value('max_lag')::interval)
-    group by g.gno, f.pos
-    -- Nothing but what is really there counts: a floor is raised when somebody has looked.
-    having first_waiting(g.gno, f.pos, max(p.done_pos)) is not null
+    select g.gno, f.cursor_pos, max(p.done_pos) as up_to
+    from subscription_groups as g join floors as f on f.gno = g.gno
+    -- Nothing but what is really there counts: the next position after the floor is waited for.
+    join partitions as p on f.waits and p.parent = 'events' and p.done_pos > f.pos
+      and p.closed_at < as_of - coalesce(g.max_lag, allowed)
+    group by g.gno, f.cursor_pos
   )
   update subscription_groups as g set overrun_at = as_of, overrun_to = late.up_to,
-    overrun_from = least(g.overrun_from, group_cursor(g.gno) + 1)
+    overrun_from = least(g.overrun_from, late.cursor_pos + 1)
   from late where late.gno = g.gno;
   get diagnostics found_late = row_count;
   with late as (
     select max(p.done_pos) as up_to from partitions as p
-    where p.parent = 'events' and p.closed_at < as_of - config_value('max_lag')::interval
+    where p.parent = 'events' and p.closed_at < as_of - allowed
   )
   update parked_subscriptions as c set next_pos = late.up_to + 1,
     error = format('%s (positions %s to %s are gone)', c.error, c.next_pos, late.up_to)
@@ -158,7 +129,7 @@ end $$;
 
 create or replace function low_position() returns bigint language sql volatile set search_path from current as $$
   select least(
-    (select min(group_floor(g.gno)) from subscription_groups as g),
+    (select min(f.pos) from floors as f),
     (select min(next_pos) - 1 from parked_subscriptions),
     (select pos from dispatcher_state order by id desc limit 1))
 $$;
@@ -259,7 +230,7 @@ language plpgsql volatile set search_path from current as $$
 begin
   delete from dispatcher_state where id < (select max(id) from dispatcher_state);
   delete from group_cursors as c where exists (select from group_cursors as n where n.gno = c.gno and n.id > c.id);
-  delete from log_readers as r where r.to_pos <= low_position();
+  delete from log_readers as r where r.to_pos <= (select low_position());
   delete from event_keys where ctid = any (array(
     select k.ctid from event_keys as k where k.at < as_of - config_value('dedup_retention')::interval limit 100000));
   delete from dead_letters where ctid = any (array(
@@ -296,7 +267,6 @@ create or replace function maintain_v1(as_of timestamptz default now(), out roll
 language plpgsql volatile security definer set search_path from current set lock_timeout = '200ms' as $$
 declare
   ahead int;
-  began timestamptz := clock_timestamp();
 begin
   perform set_config('lock_timeout',
     ceil(extract(epoch from config_value('maintenance_lock_timeout')::interval) * 1000)::text, true);
@@ -323,7 +293,7 @@ begin
   begin
     expired := expire_subscriptions(as_of);
     perform mark_dispatched();
-    perform raise_floors(began);
+    perform raise_floors();
     overrun := mark_overrun(as_of);
     perform trim_history(as_of);
   exception when lock_not_available or deadlock_detected then

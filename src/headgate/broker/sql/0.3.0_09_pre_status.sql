@@ -4,20 +4,34 @@
 create function group_status_v1() returns table (group_id text, "cursor" bigint, last_pos bigint, owner text,
   lease_until timestamptz, epoch bigint, overrun_at timestamptz, overrun_from bigint, overrun_to bigint,
   subscriptions bigint, behind bigint, parked bigint, failures bigint)
-language sql stable set search_path from current as $$
-  select g.id, c.pos, d.pos, g.owner, g.lease_until, g.epoch, g.overrun_at, g.overrun_from, g.overrun_to,
-    coalesce(s.subscriptions, 0), waiting(g.gno, coalesce(group_floor(g.gno), 0), 10000), coalesce(s.parked, 0),
-    coalesce(s.failures, 0)
+language plpgsql stable set search_path from current set plan_cache_mode = force_custom_plan
+-- One plan for all groups; that of a thousand groups must not read the log for them.
+set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+  return query
+  select g.id, f.cursor_pos, d.pos, g.owner, g.lease_until, g.epoch, g.overrun_at, g.overrun_from, g.overrun_to,
+    coalesce(s.subscriptions, 0), least(10000, (
+      select count(*) from (select from deliveries as w where w.gno = g.gno and w.pos > f.pos limit 10000) as w) + (
+      select count(*) from (
+        select from log_readers as r
+        cross join lateral (
+          select b.first_pos, b.event_ids from batches as b
+          where b.first_pos > r.from_pos and (r.to_pos is null or b.first_pos <= r.to_pos)
+            and b.first_pos >= coalesce((select p.first_pos from batches as p where p.first_pos <= f.pos + 1
+              order by p.first_pos desc limit 1), 0)) as b
+        cross join lateral unnest(b.event_ids) with ordinality as i(event_id, ord)
+        where r.gno = g.gno and i.event_id is not null and b.first_pos + i.ord - 1 > f.pos limit 10000) as w)),
+    coalesce(s.parked, 0), coalesce(s.failures, 0)
   from subscription_groups as g
-  cross join lateral (select group_cursor(g.gno) as pos) as c
+  left join floors as f on f.gno = g.gno
   left join (
     select s.gno, count(*) as subscriptions, count(p.subscription_id) as parked, sum(f.failures)::bigint as failures
     from subscriptions as s left join parked_subscriptions as p on p.subscription_id = s.id
     left join subscription_failures as f on f.subscription_id = s.id
     where s.expired_at is null group by s.gno
   ) as s on s.gno = g.gno
-  cross join (select d.pos from dispatcher_state as d order by d.id desc limit 1) as d
-$$;
+  cross join (select d.pos from dispatcher_state as d order by d.id desc limit 1) as d;
+end $$;
 
 create or replace view group_status as select * from group_status_v1();
 
