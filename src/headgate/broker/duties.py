@@ -42,7 +42,7 @@ WANT = "select {schema}.heartbeat_v1(%s, %s)"
 # The setting ends with the statement: what it publishes need not wake us.
 POLL = (
     "select p.dispatched, p.more from (select set_config('headgate.dispatching', 'on', true)) as s(value),"
-    " lateral {schema}.poll_for_events_v1(nullif(length(s.value), 2)) as p"
+    " lateral {schema}.poll_for_events_v1(nullif(length(s.value), 2), %s) as p"
 )
 
 
@@ -114,11 +114,11 @@ class Duties:
                 await asyncio.gather(listening, relieved, return_exceptions=True)
 
     async def dispatch(self) -> None:
-        pause = POLL_S
+        pause, is_busy = POLL_S, False
         while True:
             self._published.clear()
             self._turned.clear()
-            ((dispatched, more),) = await self._database.fetch(POLL)
+            ((dispatched, more),) = await self._database.fetch(POLL, not is_busy)
             is_busy = more or dispatched >= BUSY
             if self._wanted != (self._hears and not is_busy):
                 await self._want(self._hears and not is_busy)

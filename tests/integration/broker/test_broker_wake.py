@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from headgate.broker import BrokerClient, duties, reading
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
@@ -105,3 +108,33 @@ def test_who_dies_on_duty_is_stood_in_for(database: str) -> None:
                 assert time.monotonic() - began < 8, "that was the look of those who are not next"
 
     asyncio.run(story())
+
+
+def test_programs_with_few_rights_wake_and_are_woken(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer dispatches and handles what a publisher has inserted."""
+    for module, name in ((duties, "IDLE_S"), (reading, "LOOK_S")):
+        monkeypatch.setattr(module, name, 300.0)
+    roles = {part: f"{part}_{uuid4().hex[:8]}" for part in ("consumer", "publisher")}
+    with psycopg.connect(database, autocommit=True) as admin:
+        for part, role in roles.items():
+            admin.execute(sql.SQL("create role {} login").format(sql.Identifier(role)))
+            admin.execute("select headgate.grant_usage(%s, %s)", [part, role])
+
+        async def story() -> None:
+            seen = Seen(lambda event: event.attempt == 1)
+            consumer = BrokerClient(make_conninfo(database, user=roles["consumer"]), group="g")
+            async with running(consumer), await connect(make_conninfo(database, user=roles["publisher"])) as publisher:
+                await consumer.register_reliable_handler(ALL, seen, name="h", retries_s=[0])
+                await eventually(lambda: consumer._duties._wanted)
+                await publisher.execute("insert into events (topic, payload) values ('t', '1')")
+                await seen.wait_for(1)
+                stream = await consumer.register_fire_and_forget(ALL)
+                await publisher.execute("select publish('t', '2')")
+                assert (await anext(stream)).payload in (1, 2)
+
+        try:
+            asyncio.run(story())
+        finally:
+            for role in roles.values():
+                admin.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
+                admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

@@ -177,6 +177,12 @@ select not exists (select from migrations where name = '0.3.0_23_pre_reading') a
   insert into migrations (name) values ('0.3.0_23_pre_reading');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_24_pre_soon') as missing \gset
+\if :missing
+  \ir 0.3.0_24_pre_soon.sql
+  insert into migrations (name) values ('0.3.0_24_pre_soon');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_40_pre_pausing') as missing \gset
 \if :missing
   \ir 0.3.0_40_pre_pausing.sql
