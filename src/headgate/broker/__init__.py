@@ -6,6 +6,7 @@
 | publish in a transaction of yours | `publish`, `send`; without async `publish_sync`, `send_sync` |
 | handle, listen, publish a lot | `BrokerClient`; without async `SyncBrokerClient` |
 | say what | `Message`, `Event`, `Subscription`, `subscribe` |
+| test a program without a database | `InMemoryBroker`, with its `DeadLetter` |
 | hold on to | `Registration`, `EventStream`, which raises `LaggedError` and `FailoverError` |
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from headgate.broker.broadcast import EventStream, FailoverError, LaggedError
 from headgate.broker.client import BrokerClient, Registration
 from headgate.broker.install import DEFAULT_SCHEMA, Phase, install, installed, migrations, uninstall
+from headgate.broker.memory import DeadLetter, InMemoryBroker
 from headgate.broker.messages import Event, Message, Subscription
 from headgate.broker.sync import SyncBrokerClient, SyncEventStream, SyncRegistration
 from headgate.broker.transactions import publish, publish_sync, send, send_sync, subscribe
@@ -21,9 +23,11 @@ from headgate.broker.transactions import publish, publish_sync, send, send_sync,
 __all__ = [
     "DEFAULT_SCHEMA",
     "BrokerClient",
+    "DeadLetter",
     "Event",
     "EventStream",
     "FailoverError",
+    "InMemoryBroker",
     "LaggedError",
     "Message",
     "Phase",
