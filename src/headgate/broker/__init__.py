@@ -6,6 +6,7 @@
 | publish in a transaction of yours | `publish`, `send`; without async `publish_sync`, `send_sync` |
 | handle, listen, publish a lot | `BrokerClient`; without async `SyncBrokerClient` |
 | say what | `Message`, `Event`, `Subscription`, `subscribe` |
+| hold a handler back, or let it run side by side | `Limits` |
 | test a program without a database | `InMemoryBroker`, with its `DeadLetter` |
 | hold on to | `Registration`, `EventStream`, which raises `LaggedError` and `FailoverError` |
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from headgate.broker.broadcast import EventStream, FailoverError, LaggedError
 from headgate.broker.client import BrokerClient, Registration
 from headgate.broker.install import DEFAULT_SCHEMA, Phase, install, installed, migrations, uninstall
+from headgate.broker.limits import Limits
 from headgate.broker.memory import DeadLetter, InMemoryBroker
 from headgate.broker.messages import Event, Message, Subscription
 from headgate.broker.sync import SyncBrokerClient, SyncEventStream, SyncRegistration
@@ -29,6 +31,7 @@ __all__ = [
     "FailoverError",
     "InMemoryBroker",
     "LaggedError",
+    "Limits",
     "Message",
     "Phase",
     "Registration",

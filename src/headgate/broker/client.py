@@ -25,6 +25,7 @@ from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.errors import as_ours
 from headgate.broker.handlers import RETRIES_S, Handler
 from headgate.broker.install import DEFAULT_SCHEMA
+from headgate.broker.limits import NO_LIMITS, Limits
 from headgate.broker.messages import Event, Message, Payload, Subscription
 from headgate.broker.payloads import decoder
 from headgate.broker.reading import HOLD_S, GroupReader
@@ -132,6 +133,7 @@ class BrokerClient:
         retries_s: Sequence[float] = ...,
         timeout_s: float = ...,
         batch_size: int | None = ...,
+        limits: Limits = ...,
         payload_type: None = ...,
     ) -> Registration: ...
     @overload
@@ -144,6 +146,7 @@ class BrokerClient:
         retries_s: Sequence[float] = ...,
         timeout_s: float = ...,
         batch_size: int | None = ...,
+        limits: Limits = ...,
         payload_type: type[Payload],
     ) -> Registration: ...
     async def register_reliable_handler(
@@ -155,12 +158,13 @@ class BrokerClient:
         retries_s: Sequence[float] = RETRIES_S,
         timeout_s: float = 60.0,
         batch_size: int | None = None,
+        limits: Limits = NO_LIMITS,
         payload_type: Any = None,
     ) -> Registration:
         """Have events handled at least once, in order; register all handlers of a group in each program that runs it.
 
         A call that raises is repeated event by event. Those that fail alone come again after each of `retries_s`, for
-        this handler only, and are dead letters after the last.
+        this handler only, and are dead letters after the last. `limits` say how fast it is called.
         """
         if batch_size is not None and batch_size < 1:
             raise UsageError("a batch has at least one event", remedy="give a larger batch_size, or none")
@@ -169,7 +173,15 @@ class BrokerClient:
         if any(other.name == name and other.subscription_id == subscription_id for other in self._workers):
             raise UsageError(f"there is a handler {name!r} of this subscription", remedy="give each its own name")
         handler = Handler(
-            name, subscription_id, handle, tuple(retries_s), timeout_s, batch_size, decode, group=self.group
+            name,
+            subscription_id,
+            handle,
+            tuple(retries_s),
+            timeout_s,
+            batch_size,
+            decode,
+            group=self.group,
+            limits=limits,
         )
         self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {name}")
         self._workers[handler].add_done_callback(self._note_failure)

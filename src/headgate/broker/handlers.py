@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from headgate.broker.limits import NO_LIMITS, Limits, Pace
 from headgate.broker.messages import Event
 from headgate.broker.tenure import Tenure
 from headgate.broker.tracing import handling
@@ -54,16 +55,34 @@ class Handler:
     group: str = ""
     # Bounded by the reader, which does not read ahead any further while batches are waiting.
     queue: asyncio.Queue[Batch | None] = field(default_factory=asyncio.Queue)
+    limits: Limits = NO_LIMITS
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.limits.rate_per_s)
+        self._places = asyncio.Semaphore(self.limits.parallel)
+        sizes = [size for size in (self.batch_size, self.limits.call_size) if size is not None]
+        self._call_size = min(sizes, default=None)
 
     async def run(self, settle: Settle) -> None:
         """Work until told to stop. Whatever happens to a batch has been written down before it counts as done."""
         while (batch := await self.queue.get()) is not None:
             note = partial(settle, batch.tenure, self)
             events = await self._decoded(batch.events, note)
-            for together in self.calls(events):
-                if not batch.tenure.over:
-                    await self._handle(together, batch.tenure, note)
+            lanes = [self._lane(lane, batch.tenure, note) for lane in self.limits.lanes(events)]
+            if len(lanes) == 1:
+                await lanes[0]
+            elif lanes:
+                async with asyncio.TaskGroup() as side_by_side:
+                    for lane in lanes:
+                        side_by_side.create_task(lane)
             batch.done()
+
+    async def _lane(self, events: Sequence[Event], tenure: Tenure, note: _Note) -> None:
+        async with self._places:
+            for together in self.calls(events):
+                await self._pace.wait(len(together))
+                if not tenure.over:
+                    await self._handle(together, tenure, note)
 
     def stop(self) -> None:
         """Finish what is waiting, then end."""
@@ -85,7 +104,7 @@ class Handler:
         """What goes into one call. A retry goes alone: who failed with a bad event must not fail with it again."""
         together: list[Event] = []
         for event in events:
-            if together and (event.attempt > 1 or together[-1].attempt > 1 or len(together) == self.batch_size):
+            if together and (event.attempt > 1 or together[-1].attempt > 1 or len(together) == self._call_size):
                 yield together
                 together = []
             together.append(event)

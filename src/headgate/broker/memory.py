@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from headgate.broker.broadcast import EventStream
 from headgate.broker.handlers import RETRIES_S, Batch, Handler
+from headgate.broker.limits import NO_LIMITS, Limits
 from headgate.broker.messages import Event, Message, Subscription
 from headgate.broker.payloads import decoder
 from headgate.broker.tenure import Tenure
@@ -295,6 +296,7 @@ class InMemoryClient:
         retries_s: Sequence[float] = RETRIES_S,
         timeout_s: float = 60.0,
         batch_size: int | None = None,
+        limits: Limits = NO_LIMITS,
         payload_type: Any = None,
     ) -> InMemoryRegistration:
         sid = self.broker.subscribe(self.group, subscription)
@@ -302,7 +304,9 @@ class InMemoryClient:
         if any((each.name, each.subscription_id) == (name, sid) for each in group.handlers):
             raise UsageError(f"there is a handler {name!r} of this subscription", remedy="give each its own name")
         decode = None if payload_type is None else decoder(payload_type)
-        handler = Handler(name, sid, handle, tuple(retries_s), timeout_s, batch_size, decode, group=self.group)
+        handler = Handler(
+            name, sid, handle, tuple(retries_s), timeout_s, batch_size, decode, group=self.group, limits=limits
+        )
         group.handlers.append(handler)
         return InMemoryRegistration(self, handler)
 

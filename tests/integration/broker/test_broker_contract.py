@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headgate.broker import BrokerClient, Event, InMemoryBroker, Message, Subscription
+from headgate.broker import BrokerClient, Event, InMemoryBroker, Limits, Message, Subscription
 from headgate.broker.memory import InMemoryClient
 from headgate.model import DataError, UsageError
 from tests.integration.broker.clients import eventually
@@ -254,6 +254,74 @@ async def test_enqueued_is_published(world: World) -> None:
         assert all([await each for each in futures])
         await world.settle(lambda: len(seen.got) >= 5)
     assert seen.payloads == list(range(5))
+
+
+@told
+async def test_calls_side_by_side_keep_the_order_of_a_key(world: World) -> None:
+    got: dict[str, list[int]] = {}
+    most, running = 0, 0
+
+    async def handle(events: Sequence[Event]) -> None:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.002)
+        for event in events:
+            got.setdefault(event.payload["key"], []).append(event.payload["n"])
+        running -= 1
+
+    limits = Limits(parallel=3, key=lambda event: event.payload["key"])
+    async with world.client() as client:
+        await client.register_reliable_handler(TOPIC, handle, name="h", batch_size=2, limits=limits)
+        await client.publish(*(Message("t", {"key": f"k{n % 7}", "n": n}) for n in range(140)))
+        await world.settle(lambda: sum(map(len, got.values())) >= 140)
+    assert got == {f"k{key}": list(range(key, 140, 7)) for key in range(7)}
+    assert most == 3
+
+
+@told
+async def test_one_lane_that_fails_does_not_hold_the_others(world: World) -> None:
+    seen = Seen(lambda event: event.payload == 3)
+    async with world.client() as client:
+        await client.register_reliable_handler(TOPIC, seen, name="h", retries_s=[], limits=Limits(parallel=4))
+        await client.publish(*(Message("t", n) for n in range(10)))
+        await world.settle(lambda: len(world.dead_letters()) == 1 and set(seen.payloads) == set(range(10)))
+    assert world.dead_letters() == [("g", "h", 3, 1, "ValueError: no")]
+
+
+@told
+async def test_a_handler_is_not_called_faster_than_its_rate(world: World) -> None:
+    at: list[float] = []
+
+    async def handle(events: Sequence[Event]) -> None:
+        at.extend([asyncio.get_running_loop().time()] * len(events))
+
+    async with world.client() as client:
+        await client.register_reliable_handler(TOPIC, handle, name="h", limits=Limits(rate_per_s=20))
+        await client.publish(*(Message("t", n) for n in range(50)))
+        await world.settle(lambda: len(at) >= 50)
+    # A second's worth at once, and then as many in each second.
+    assert at[49] - at[0] >= 1.9
+
+
+@told
+async def test_an_event_without_a_key_is_handled_alone(world: World) -> None:
+    """One bad event does not end the handler."""
+    seen = Seen()
+    limits = Limits(parallel=2, key=lambda event: event.payload["key"])
+    async with world.client() as client:
+        await client.register_reliable_handler(TOPIC, seen, name="h", limits=limits)
+        await client.publish(
+            Message("t", {"key": 1}), Message("t", {}), Message("t", {"key": [1]}), Message("t", {"key": 2})
+        )
+        await world.settle(lambda: len(seen.got) >= 4)
+    assert sorted(map(str, seen.payloads)) == ["{'key': 1}", "{'key': 2}", "{'key': [1]}", "{}"]
+
+
+def test_limits_that_let_nothing_through() -> None:
+    for wrong in ({"parallel": 0}, {"rate_per_s": 0}, {"rate_per_s": float("nan")}, {"key": lambda event: 1}):
+        with pytest.raises(UsageError):
+            Limits(**wrong)
 
 
 def test_conditions_in_sql_need_a_function() -> None:
