@@ -24,6 +24,7 @@ from headgate.consume.change import (
 )
 from headgate.consume.consumer import Consumer
 from headgate.consume.schema import Column, Schema
+from headgate.consume.snapshots import SnapshotFailed
 from headgate.consume.tables import TableName
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Schema",
     "SnapshotBegin",
     "SnapshotEnd",
+    "SnapshotFailed",
     "SnapshotInfo",
     "SnapshotRows",
     "Step",

@@ -21,12 +21,12 @@ from headgate.consume import (
     Schema,
     SnapshotBegin,
     SnapshotEnd,
+    SnapshotFailed,
     SnapshotRows,
     Step,
     TableGone,
     TableName,
 )
-from headgate.consume.snapshots import SnapshotFailed
 from headgate.model.failpoints import failpoint
 from headgate.replica.fold import Plan, Row
 from headgate.replica.shapes import can_reshape

@@ -21,7 +21,7 @@ from headgate.model import ProtocolError, StateError, UsageError
 def test_what_the_package_offers() -> None:
     assert headgate.consume.__all__ == [
         "CaughtUp", "Change", "Changes", "Column", "Consumer", "Schema", "SnapshotBegin", "SnapshotEnd",
-        "SnapshotInfo", "SnapshotRows", "Step", "TableGone", "TableName", "Transaction",
+        "SnapshotFailed", "SnapshotInfo", "SnapshotRows", "Step", "TableGone", "TableName", "Transaction",
     ]  # fmt: skip
 
 

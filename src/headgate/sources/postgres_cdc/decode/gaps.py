@@ -99,17 +99,13 @@ def fill_gaps(
     """
     if not len(gaps):
         return filled
-
-    def written(row: int, column: int, start: int, stop: int) -> bytes:
-        try:
-            return whole(row) if column == layout.WHOLE_EVENT else form.value(column, source.value(start, stop))
-        except (DataError, ProtocolError) as error:
-            if refused is None:
-                raise
-            refused.setdefault(row, error)
-            return b""
-
-    values = [written(*gap) for _, *gap in gaps.tolist()]
+    try:
+        values = _values(gaps, source, form, whole)
+    except (DataError, ProtocolError):
+        if refused is None:
+            raise
+        # Which rows it is: one gap at a time, which takes longer.
+        values = [_value_or_none(gaps[n : n + 1], source, form, whole, refused) for n in range(len(gaps))]
     view = memoryview(filled.text)
     parts: list[bytes | memoryview] = []
     taken = 0
@@ -120,3 +116,18 @@ def fill_gaps(
     longer = np.zeros(len(filled.ends), dtype=np.int64)
     np.add.at(longer, gaps[:, layout.GAP_ROW], [len(value) for value in values])
     return Filled(b"".join(parts), filled.ends + np.cumsum(longer))
+
+
+def _values(gaps: Table, source: RowSource, form: ValueForm, whole: WholeEvent) -> list[bytes]:
+    return [
+        whole(row) if column == layout.WHOLE_EVENT else form.value(column, source.value(start, stop))
+        for _, row, column, start, stop in gaps.tolist()
+    ]
+
+
+def _value_or_none(gap: Table, source: RowSource, form: ValueForm, whole: WholeEvent, refused: Refused) -> bytes:
+    try:
+        return _values(gap, source, form, whole)[0]
+    except (DataError, ProtocolError) as error:
+        refused.setdefault(int(gap[0, layout.GAP_ROW]), error)
+        return b""
