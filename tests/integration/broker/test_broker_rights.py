@@ -245,6 +245,9 @@ def test_a_writers_place_is_its_own(db: Session, as_part: Open) -> None:
 def test_a_consumer_has_the_groups_it_was_granted(db: Session, as_part: Open, roles: dict[str, str]) -> None:
     db.execute("select grant_usage('consumer', %s, array['mine'])", [roles["consumer"]])
     other = db.execute("select subscribe('theirs')").fetchall()[0][0]
+    db.execute("select publish('t', '1')")
+    db.execute("select poll_for_events()")
+    db.execute("select bury_v1(%s, 'h', array[1]::bigint[], 1, 'no')", [other])
     session = as_part("consumer")
     sid = session.execute("select subscribe('mine', 'e.topic = ''t'' ')").fetchall()[0][0]
     for statement in (
@@ -252,9 +255,27 @@ def test_a_consumer_has_the_groups_it_was_granted(db: Session, as_part: Open, ro
         f"select unsubscribe({other})",
         f"select leave_v1('me', {other})",
         f"select resume_subscription({other})",
+        "select * from read_next_events('theirs')",
+        "select * from read_next_events('theirs', peek => true)",
+        "select set_group_cursor('theirs', 1)",
+        "select seek('theirs', 0)",
+        "select hold_group_v1('theirs', 'me')",
+        "select release_group_v1('theirs', 'me')",
+        "select read_live_v1('theirs', 0, 10, null)",
+        "select read_stream_v1('theirs', 0, 10)",
+        "select note_live_v1('theirs', 1, server_history())",
+        "select open_stream_v1(array['t'], '1 hour')",
+        f"select retry_v1({other}, 'h', array[1]::bigint[], 2, 'no', '1 s')",
+        f"select bury_v1({other}, 'h', array[1]::bigint[], 2, 'no')",
+        "select redrive(array[1])",
     ):
         with pytest.raises(DENIED, match="is not one of"):
             session.execute(statement.encode())
+    session.execute("select publish('t', '2')")
+    session.execute("select poll_for_events()")
+    found = session.execute("select payload, next_cursor from read_next_events('mine')").fetchall()
+    assert [payload for payload, _ in found] == [2]
+    session.execute("select set_group_cursor('mine', %s)", [found[0][1]])
     assert session.execute("select unsubscribe(%s)", [sid]).fetchall() == [(True,)]
 
 

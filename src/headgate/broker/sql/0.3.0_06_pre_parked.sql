@@ -173,3 +173,44 @@ begin
   get diagnostics written = row_count;
   return written;
 end $$;
+
+-- As before; for one's own groups. Events that are gone are left out; how many were not.
+create or replace function retry_v1(sid int, of_handler text, event_ids bigint[], attempt int, error text,
+  delay interval)
+returns int language plpgsql volatile set search_path from current as $$
+declare
+  written int;
+begin
+  perform check_group(s.group_id) from subscriptions as s where s.id = sid;
+  insert into scheduled (due_at, subscription_id, topic, payload, metadata, retry, error)
+  select clock_timestamp() + delay, sid, e.topic, e.payload, e.metadata,
+    jsonb_build_object('of', coalesce((e.retry ->> 'of')::bigint, e.id), 'handler', of_handler,
+      'attempt', retry_v1.attempt),
+    retry_v1.error
+  from unnest(event_ids) with ordinality as i(id, ord) join events as e on e.id = i.id
+  order by i.ord;
+  get diagnostics written = row_count;
+  return written;
+end $$;
+
+create or replace function bury_v1(sid int, of_handler text, event_ids bigint[], after_attempts int, error text)
+returns setof bigint language plpgsql volatile set search_path from current as $$
+begin
+  perform check_group(s.group_id) from subscriptions as s where s.id = sid;
+  return query
+  insert into dead_letters (group_id, subscription_id, handler, attempts, error, event_id, topic, payload, metadata)
+  select coalesce((select s.group_id from subscriptions as s where s.id = sid), ''), sid, of_handler, after_attempts,
+    bury_v1.error, coalesce((e.retry ->> 'of')::bigint, e.id), e.topic, e.payload, e.metadata
+  from unnest(event_ids) with ordinality as i(id, ord) join events as e on e.id = i.id
+  order by i.ord
+  returning id;
+end $$;
+
+create or replace function release_group_v1(of_group text, as_owner text) returns boolean
+language plpgsql volatile set search_path from current as $$
+begin
+  perform check_group(of_group);
+  update subscription_groups set owner = null, lease_until = null, epoch = epoch + 1
+    where id = of_group and owner = as_owner;
+  return found;
+end $$;

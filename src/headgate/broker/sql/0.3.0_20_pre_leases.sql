@@ -71,6 +71,7 @@ declare
   base bigint := epoch_base();
   is_held boolean;
 begin
+  perform check_group(of_group);
   select * into g from subscription_groups where id = of_group;
   is_held := is_leased(g, base, lease);
   if is_held and g.owner = as_owner and g.lease_until > clock_timestamp() + lease / 2 then
@@ -100,6 +101,7 @@ language plpgsql volatile set search_path from current as $$
 declare
   g subscription_groups;
 begin
+  perform check_group(of_group);
   select * into g from subscription_groups where id = of_group for share;
   if not found then
     raise exception 'there is no group %', of_group using errcode = 'undefined_object';
@@ -146,6 +148,7 @@ language plpgsql volatile set search_path from current as $$
 declare
   g subscription_groups;
 begin
+  perform check_group(of_group);
   update subscription_groups set owner = '(moved)', lease_until = null, epoch = next_epoch(epoch, epoch_base())
     where id = of_group returning * into g;
   if not found then

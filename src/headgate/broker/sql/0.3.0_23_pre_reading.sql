@@ -49,7 +49,9 @@ begin
     raise exception 'there is no group %', of_group using errcode = 'undefined_object',
       hint = 'A group begins with its first subscription.';
   end if;
-  if not peek then
+  if peek then
+    perform check_group(of_group);
+  else
     held := hold_group_v1(of_group, coalesce(as_owner, owner_of(null)));
     if held is null then
       return;
