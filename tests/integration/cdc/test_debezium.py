@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from headgate.model import UsageError
@@ -30,10 +29,15 @@ def decoded(url: str, spool: Path, **debezium: Any) -> list[dict[str, Any]]:
     )
     index = SpoolIndex(spool)
     index.refresh()
-    found = pa.Table.from_batches(Range(0, "1", 1, index.slices(0, index.end_lsn)).decode(options))
+    batches = Range(0, "1", 1, index.slices(0, index.end_lsn)).decode(options)
     return [
-        {"position": row["_position"], "event": json.loads(row["_payload"]) if row["_payload"] else None}
-        for row in found.to_pylist()
+        {
+            "position": row["_position"],
+            "topic": row["_topic"],
+            "event": json.loads(row["_payload"]) if row["_payload"] else None,
+        }
+        for batch in batches
+        for row in batch.to_pylist()
     ]
 
 
@@ -80,3 +84,24 @@ def test_unknown_options_are_refused() -> None:
     for text in ('{"tombstone": true}', '{"decimal_handling_mode": "exact"}', "{", '{"schemas_enable": "yes"}'):
         with pytest.raises(UsageError, match="debezium"):
             CdcOptions.from_spark({**given, "debezium": text})
+
+
+@every_version
+def test_heartbeats_are_those_of_the_own_slot(admin: Admin, reader: Start, url: str, spool: Path) -> None:
+    foreign = "select pg_logical_emit_message({}, 'headgate.heartbeat', 'another')"
+    quiet = reader()
+    quiet.ensure()
+    for transactional in ("true", "false"):
+        admin.execute(foreign.format(transactional).encode())
+    admin.execute("insert into t values (1, 'x')")
+    wait_until(lambda: rows(spool) == 1)
+    assert [each["event"]["op"] for each in decoded(url, spool)] == ["c"]
+    quiet.stop()
+    reader(heartbeat_ms=100).ensure()
+    admin.execute(foreign.format("true").encode())
+    wait_until(lambda: len(decoded(url, spool)) > 3)
+    *_, last = decoded(url, spool, topic_prefix="shop")
+    assert last["event"].keys() == {"ts_ms"}
+    assert last["topic"] == "__debezium-heartbeat.shop"
+    admin.execute("insert into t values (2, 'y')")
+    wait_until(lambda: any("op" in each["event"] and each["event"]["after"]["id"] == 2 for each in decoded(url, spool)))

@@ -14,6 +14,7 @@ from headgate.sources.postgres_cdc.frames import COUNT_AT, begin_frame, count_by
 from headgate.sources.postgres_cdc.knowledge import DDL_PREFIX, Knowledge
 from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction
 from headgate.sources.postgres_cdc.streamed import StreamedTransactions
+from headgate.wire.envelope import HEARTBEAT_PREFIX
 from headgate.wire.pgoutput import Decoder, Relation
 
 __all__ = ["Intake"]
@@ -32,6 +33,7 @@ _MESSAGE = ord("M")
 _ROWS = frozenset(b"IUD")
 _TRUNCATE = ord("T")
 _TRUNCATE_HEAD = 6  # kind, count, options; then the relations
+_HEARTBEAT = HEARTBEAT_PREFIX.encode() + b"\0"
 _TELLING = frozenset({_RELATION, _MESSAGE})
 
 
@@ -43,8 +45,10 @@ class Intake:
         spool: SpoolWriter,
         knowledge: Knowledge | None = None,
         on_transaction: Callable[[Transaction], None] = lambda _: None,
+        heartbeat_slot: str = "",
     ) -> None:
         self._spool = spool
+        self._heartbeat = heartbeat_slot.encode()
         self._on_transaction = on_transaction
         self._knowledge = knowledge
         if knowledge is not None:
@@ -83,6 +87,8 @@ class Intake:
     def _add(self, kind: int, message: memoryview | bytes) -> None:
         body = self._body
         assert body is not None
+        if kind == _MESSAGE and self._is_foreign(bytes(message)):
+            return
         body += _LENGTH.pack(len(message))
         body += message
         if kind == _INSERT:
@@ -91,6 +97,11 @@ class Intake:
             self._changes += events_in(message)
         if self._seen.pending or kind in _TELLING:
             self._seen.take(kind, message)
+
+    def _is_foreign(self, message: bytes) -> bool:
+        """Whether a message is a heartbeat of another slot: every reader of the database gets it."""
+        content = _MESSAGE_HEAD + len(_HEARTBEAT) + _XID.size
+        return message.startswith(_HEARTBEAT, _MESSAGE_HEAD) and message[content:] != (self._heartbeat or None)
 
     def _control(self, kind: int, message: memoryview | bytes, lsn: int) -> None:
         match chr(kind):
@@ -200,7 +211,7 @@ class Intake:
         self._open(begin_frame(lsn - 1, 0, 0, 0))
         self._add(_MESSAGE, message)
         assert self._body is not None
-        self._finish(Transaction(lsn + 1, lsn - 1, 0, 0, 1), [self._body])
+        self._finish(Transaction(lsn + 1, lsn - 1, 0, 0, self._changes), [self._body])
 
     def reset(self) -> None:
         """Forget what was half received when the connection broke: PostgreSQL sends it again from its begin."""

@@ -133,7 +133,8 @@ class Reader:
             self._flushed = slot_lsn
             self._note_server(server, slot_lsn)
             try:
-                self._pump(link, Intake(spool, knowledge, self._lineage.see))
+                beats = options.slot if options.heartbeat_ms else ""
+                self._pump(link, Intake(spool, knowledge, self._lineage.see, beats))
             finally:
                 spool.close()
         finally:
@@ -185,7 +186,7 @@ class Reader:
             return
         self._beat_at = time.monotonic()
         with connect(self._options.url) as catalog:
-            emit_heartbeat(catalog)
+            emit_heartbeat(catalog, self._options.slot)
 
     def _take_frames(self, link: ReplicationConnection, intake: Intake) -> bool:
         """Take what has arrived; True when there is no more for now."""

@@ -169,10 +169,10 @@ def mark_gap(connection: Connection, reason: str, tables: list[tuple[str, str]] 
     return parse_lsn(row["lsn"])
 
 
-def emit_heartbeat(connection: Connection) -> None:
-    """Write a message into the WAL that becomes a heartbeat."""
+def emit_heartbeat(connection: Connection, slot: str) -> None:
+    """Write a message into the WAL that becomes a heartbeat for whoever reads this slot."""
     try:
-        connection.execute("select pg_catalog.pg_logical_emit_message(true, %s, '')", [HEARTBEAT_PREFIX])
+        connection.execute("select pg_catalog.pg_logical_emit_message(true, %s, %s::text)", [HEARTBEAT_PREFIX, slot])
     except psycopg.Error as error:
         raise postgres_error(error, "heartbeat") from None
 

@@ -30,7 +30,7 @@ from headgate.sources.postgres_cdc.describe import describe_tables, published_ta
 from headgate.sources.postgres_cdc.frames import count_bytes
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
-from headgate.sources.postgres_cdc.slot import connect, ensure_publications, slot_state
+from headgate.sources.postgres_cdc.slot import connect, ensure_publications, refuse_failover_before_17, slot_state
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table
@@ -115,6 +115,8 @@ class InitialSnapshot:
                 lock_table(locks, table.schema, table.table, DEFAULT_TIMEOUT_S)
             with connect(options.url) as catalog:
                 known = slot_state(catalog, options.slot)
+                if options.failover:
+                    refuse_failover_before_17(catalog, options.slot)
             holder = held.enter_context(open_raw(options.url, _NAME, replication="database"))
             name = None if known else options.slot
             lsn, snapshot_name = new_slot(holder, locks, DEFAULT_TIMEOUT_S, name, failover=options.failover)
