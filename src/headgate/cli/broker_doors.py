@@ -109,6 +109,7 @@ def add(
         ),
     ] = None,
     max_items: Annotated[int, typer.Option("--max-items", min=1, max=1000, help="Events in one request.")] = 100,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Later events wait for what fails.")] = False,
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = DEFAULT_SCHEMA,
@@ -123,8 +124,10 @@ def add(
     secret = _secret(secret_file)
     headers = _headers(header or [])
     Endpoint(url, secret, headers)  # complains if it cannot be used
-    statement = "select register_webhook_v1(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s)"
-    values = [name, wanted.condition, Jsonb(wanted.params), url, secret, Jsonb(headers), retry, max_items]
+    statement = (
+        "select register_webhook_v2(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s, %s)"
+    )
+    values = [name, wanted.condition, Jsonb(wanted.params), url, secret, Jsonb(headers), retry, max_items, ordered]
     with installed_broker(config, postgres, schema) as connection:
         try:
             connection.execute(statement, values)

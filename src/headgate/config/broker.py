@@ -24,6 +24,7 @@ class BrokerSection(Section):
     port: int = Field(8720, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     token: SecretText | None = Field(None, min_length=1, description="Bearer token that every request must carry.")
     token_file: Path | None = Field(None, description="Read `token` from this file.")
+    origins: list[str] = Field([], description="Web pages that may listen from a browser: `https://shop.example`.")
     sse: bool = Field(True, description="Serve `GET /events`.")
     webhooks: bool = Field(True, description="Deliver to webhooks.")
     allow_private: bool = Field(False, description="Webhooks may go to private and loopback addresses.")
@@ -45,6 +46,7 @@ class BrokerSection(Section):
             host=self.host,
             port=self.port,
             token=self.token.get_secret_value() if self.token else None,
+            origins=tuple(self.origins),
             sse=self.sse,
             webhooks=self.webhooks,
             allow_private=self.allow_private,

@@ -147,6 +147,7 @@ class Receiver:
     url: str = ""
     taken: Queue[Taken] = field(default_factory=Queue)
     answer: Callable[[Taken], int] = lambda taken: 204
+    headers: Callable[[int], Mapping[str, str]] = lambda status: {}
 
     async def next(self) -> Taken:
         return await asyncio.to_thread(self.taken.get, timeout=TIMEOUT_S)
@@ -166,6 +167,8 @@ def receiving() -> Iterator[Receiver]:
                 self.send_response(status)
                 if 300 <= status < 400:
                     self.send_header("location", receiver.url)
+                for name, value in receiver.headers(status).items():
+                    self.send_header(name, value)
                 self.send_header("content-length", "0")
                 self.end_headers()
             except OSError:

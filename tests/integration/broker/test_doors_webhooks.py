@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from headgate.broker.doors.options import DoorOptions
+from headgate.broker.doors.posting import retry_after_s
 from headgate.wire.webhook import Signing
 
 from .doors import Receiver, fetch, opened, publish, receiving, until
@@ -256,3 +258,107 @@ def test_options_hide_their_secrets() -> None:
     options = DoorOptions(postgres_url="postgres://me:s3cret@host/x", token="s3cret-token")
     assert "s3cret" not in repr(options)
     assert replace(options, port=1).token == "s3cret-token"
+
+
+def test_a_receiver_is_left_alone_for_as_long_as_it_asks(database: str, receiver: Receiver) -> None:
+    """Retry-After is for all requests: neither the one that was refused nor others come before."""
+    answers = iter([429])
+    receiver.answer = lambda taken: next(answers, 204)
+    receiver.headers = lambda status: {"retry-after": "2"} if status == 429 else {}
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url)
+            await publish(db, "t", 1)
+            assert (await receiver.next()).payloads == [1]
+            refused = time.monotonic()
+            await publish(db, "t", 2)
+            later = await receiver.next()
+            assert time.monotonic() - refused > 1.5
+            both = later.payloads + (await receiver.next()).payloads
+            assert sorted(both) == [1, 2]
+
+    asyncio.run(story())
+
+
+def test_an_ordered_webhook_waits_for_what_fails(database: str, receiver: Receiver) -> None:
+    answers = iter([204, 500, 500, 204])
+    receiver.answer = lambda taken: next(answers, 204)
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url, items=1, retries=(0, 0, 0))
+            await db.execute("update webhooks set ordered = true, updated_at = clock_timestamp()")
+            await db.execute("select pg_notify('headgate_webhooks', '')")
+            await publish(db, "t", 1, 2, 3)
+            assert [(await receiver.next()).payloads[0] for _ in range(5)] == [1, 2, 2, 2, 3]
+            # One that always fails is a dead letter in the end, and the others go on.
+            receiver.answer = lambda taken: 500 if taken.payloads == [4] else 204
+            await publish(db, "t", 4, 5)
+            assert [(await receiver.next()).payloads[0] for _ in range(5)] == [4, 4, 4, 4, 5]
+            assert await fetch(db, "select payload, attempts from dead_letters") == [(4, 4)]
+
+    asyncio.run(story())
+
+
+def test_one_event_that_is_refused_takes_no_other_with_it(database: str, receiver: Receiver) -> None:
+    """A request of many is refused for good: each of them is asked about alone, in order."""
+    receiver.answer = lambda taken: 422 if "bad" in taken.payloads else 204
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url)
+            async with db.transaction():
+                await publish(db, "t", 1, "bad", 3)
+            assert (await receiver.next()).payloads == [1, "bad", 3]
+            assert [(await receiver.next()).payloads for _ in range(3)] == [[1], ["bad"], [3]]
+            assert await wait_for_rows(db, "select payload from dead_letters") == [("bad",)]
+
+    asyncio.run(story())
+
+
+def test_an_endless_answer_is_not_read(database: str) -> None:
+    async def story() -> None:
+        async with endless_answers() as (url, asked), opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", url)
+            await publish(db, "t", 1)
+            async with asyncio.timeout(20):
+                assert await asked.get() < 10_000_000
+            await publish(db, "t", 2)
+            async with asyncio.timeout(20):
+                await asked.get()
+
+    asyncio.run(story())
+
+
+@asynccontextmanager
+async def endless_answers() -> AsyncIterator[tuple[str, asyncio.Queue[int]]]:
+    """Answers with 200 and never stops; tells how many bytes were taken from it."""
+    taken: asyncio.Queue[int] = asyncio.Queue()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        size = 0
+        try:
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                size += 65536
+        except OSError:
+            taken.put_nowait(size)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", taken
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("120", 120.0), ("0", 0.0), ("9999999999", 86_400.0), ("-1", None), ("soon", None), ("", None),
+     ("Thu, 01 Jan 1970 00:01:40 GMT", 90.0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0)],
+)  # fmt: skip
+def test_what_retry_after_says(text: str, wanted: float | None) -> None:
+    assert retry_after_s(text, now_s=10.0) == wanted

@@ -13,17 +13,17 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from headgate.broker.database import persist
 from headgate.broker.doors.database import DoorDatabase
+from headgate.broker.doors.guard import TicketDoor, guarded
 from headgate.broker.doors.options import DoorOptions
-from headgate.broker.doors.sse import EventDoor, problem
+from headgate.broker.doors.sse import EventDoor
 from headgate.broker.doors.webhooks import WebhookWorker
 from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.install import install
 from headgate.model import ConnectError
-from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
 from headgate.model.ending import end, stopped_by_signals
 from headgate.model.listening import listen
 
@@ -104,8 +104,10 @@ class Doors:
     def _application(self) -> ASGIApp:
         routes = [Route("/health", self._health)]
         if self.options.sse:
+            tickets = TicketDoor(self.options.token, self.options.limits.topics)
             routes.append(Route("/events", self._events, methods=["GET"]))
-        return _guarded(Starlette(routes=routes), self.options.token)
+            routes.append(Route("/tickets", tickets.answer, methods=["POST"]))
+        return guarded(Starlette(routes=routes), self.options.token, self.options.origins)
 
     async def _health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -122,24 +124,6 @@ async def _soon(work: Awaitable[None]) -> None:
             await work
     except (TimeoutError, psycopg.Error):
         pass
-
-
-def _guarded(inner: ASGIApp, token: str | None) -> ASGIApp:
-    """As the control plane does, but for streams: nothing stands between them and the connection."""
-
-    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Request(scope).headers
-        answer = inner
-        if is_foreign_origin(headers.get("origin"), headers.get("host")):
-            answer = problem(403, "requests from other web pages are refused", "call this address directly")
-        elif token is None and is_foreign_host(headers.get("host")):
-            fix = "ask for 127.0.0.1 or localhost; behind a proxy with a name, set broker.token"
-            answer = problem(403, "without a token this server answers to addresses only, not to names", fix)
-        elif token and scope["path"] != "/health" and not has_token(headers.get("authorization"), token):
-            answer = problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
-        await answer(scope, receive, send)
-
-    return guard
 
 
 def _prepare(options: DoorOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from headgate.broker.database import Connecting
@@ -9,7 +10,18 @@ from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.model import ConfigError
 from headgate.model.access import is_loopback
 
-__all__ = ["DoorOptions", "StreamLimits"]
+__all__ = ["DoorOptions", "StreamLimits", "check_origin"]
+
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
+
+
+def check_origin(origin: str) -> None:
+    """As browsers send it: with a scheme, in small letters, and without a path. There is no word for all of them."""
+    if not _ORIGIN.fullmatch(origin):
+        raise ConfigError(
+            f"{origin!r} is no origin of a web page", where="broker.origins", remedy='such as "https://shop.example"'
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +48,15 @@ class DoorOptions:
     host: str = "127.0.0.1"
     port: int = 8720
     token: str | None = field(default=None, repr=False)
+    origins: tuple[str, ...] = ()  # web pages that may listen, such as https://shop.example
     sse: bool = True
     webhooks: bool = True
     allow_private: bool = False
     limits: StreamLimits = field(default_factory=StreamLimits)
 
     def __post_init__(self) -> None:
+        for origin in self.origins:
+            check_origin(origin)
         if not is_loopback(self.host) and not self.token:
             raise ConfigError(
                 f"host {self.host} is not loopback, so a token is required", where="broker.token", remedy="set a token"

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
 from itertools import groupby
 from typing import Any
@@ -21,11 +22,12 @@ from headgate.model import ConfigError, HeadgateError
 from headgate.model.access import is_public_address
 from headgate.wire.webhook import Signing, address_of, check_header, split_url
 
-__all__ = ["Endpoint", "Item", "Post", "Verdict", "posts"]
+__all__ = ["Endpoint", "Item", "Post", "Verdict", "posts", "retry_after_s"]
 
 TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 20
 _MOST_READ = 64 * 1024
+_MOST_PATIENCE_S = 86_400.0
 _GIVEN_UP = frozenset([410, 422])  # the receiver says that trying again is of no use
 
 
@@ -94,6 +96,7 @@ class Verdict:
 
     error: str | None = None
     hopeless: bool = False
+    retry_after_s: float | None = None  # the receiver wants to be left alone for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,8 @@ class Endpoint:
             await _pass_over(response)
         if response.is_success:
             return Verdict()
-        return Verdict(f"status {response.status_code}", response.status_code in _GIVEN_UP)
+        later_s = retry_after_s(response.headers.get("retry-after", ""), time.time())
+        return Verdict(f"status {response.status_code}", response.status_code in _GIVEN_UP, later_s)
 
     async def _checked_target(self) -> tuple[httpx.URL, str]:
         """The address with the host resolved, and the host. Whoever answers names cannot change it in between."""
@@ -180,6 +184,15 @@ class Endpoint:
                 "the address is not a public one", where=self.address, remedy="allow private addresses, if it is yours"
             )
         return url.copy_with(host=addresses[0]), url.host
+
+
+def retry_after_s(text: str, now_s: float) -> float | None:
+    """What the header Retry-After asks for, a number of seconds or a date (RFC 9110, 10.2.3); a day at most."""
+    try:
+        wanted = float(text) if text.isdecimal() else parsedate_to_datetime(text).timestamp() - now_s
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(wanted, 0.0), _MOST_PATIENCE_S)
 
 
 async def _pass_over(response: httpx.Response) -> None:

@@ -83,7 +83,7 @@ class EventDoor:
             room.end(_GOODBYE)
 
     def _refusal(self, request: Request, topics: tuple[str, ...]) -> Response | None:
-        if set(request.query_params) - {"topic"}:
+        if set(request.query_params) - {"topic", "ticket"}:
             return problem(400, "only topics can be asked for", "GET /events?topic=a&topic=b")
         if not topics or len(topics) > self._limits.topics:
             return problem(400, f"ask for 1 to {self._limits.topics} topics", "GET /events?topic=a&topic=b")

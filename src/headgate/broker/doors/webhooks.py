@@ -31,8 +31,10 @@ _log = logging.getLogger(__name__)
 
 _LEASE_LOST = "HG001"
 _LOOK_S = 5.0  # notifications get lost with a connection
+_HOLD_S = 5.0  # a third of a lease
 _LIST = (
-    "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.updated_at"
+    "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.ordered,"
+    " w.updated_at"
     " from {schema}.webhooks as w join {schema}.subscription_groups as g on g.id = 'webhook:' || w.name where w.enabled"
 )
 
@@ -45,14 +47,17 @@ class _Webhook:
     group_number: int
     endpoint: Endpoint
     retries_s: Sequence[float]
+    ordered: bool
 
     @property
     def group(self) -> str:
         return f"webhook:{self.name}"
 
-    def delay(self, attempt: int) -> timedelta | None:
-        """How long to wait after this attempt; None: it was the last."""
-        return timedelta(seconds=self.retries_s[attempt - 1]) if attempt <= len(self.retries_s) else None
+    def delay_s(self, attempt: int, verdict: Verdict) -> float | None:
+        """How long to wait after this attempt, not less than the receiver asks for; None: it was the last."""
+        if verdict.hopeless or attempt > len(self.retries_s):
+            return None
+        return max(self.retries_s[attempt - 1], verdict.retry_after_s or 0.0)
 
 
 @dataclass(slots=True)
@@ -106,13 +111,13 @@ class WebhookWorker:
         gone = [self._tasks.pop(key) for key in list(self._tasks) if key not in rows or self._tasks[key].done()]
         await self._end(gone)
         for key in rows.keys() - self._tasks.keys():
-            number, name, subscription_id, group_number, url, secret, headers, retries_s, _ = rows[key]
+            number, name, subscription_id, group_number, url, secret, headers, retries_s, ordered, _ = rows[key]
             try:
                 endpoint = Endpoint(url, secret, headers, self.allow_private)
             except HeadgateError as error:
                 _log.error("the webhook %s cannot be used: %s", name, error.message)
                 continue
-            webhook = _Webhook(number, name, subscription_id, group_number, endpoint, retries_s)
+            webhook = _Webhook(number, name, subscription_id, group_number, endpoint, retries_s, ordered)
             self._tasks[key] = asyncio.create_task(self._deliver(webhook), name=f"webhook {name}")
 
     async def _deliver(self, webhook: _Webhook) -> None:
@@ -147,7 +152,8 @@ class WebhookWorker:
             for number, post in enumerate(posts([_item(*row[:5]) for row in rows if not row[5]])):
                 if self._stopping.is_set() or (number and not await self._still_ours(webhook, epoch)):
                     return True
-                await self._settle(webhook, post, await webhook.endpoint.post(client, post), epoch)
+                if not await self._deliver_post(webhook, client, post, epoch):
+                    return True
             if gone and gone[-1] == rows[-1][4]:
                 async with self.database.transaction() as connection:
                     await self._move(connection, webhook, gone[-1], epoch)
@@ -156,22 +162,55 @@ class WebhookWorker:
                 raise
         return True
 
+    async def _deliver_post(self, webhook: _Webhook, client: httpx.AsyncClient, post: Post, epoch: int) -> bool:
+        """False: we have to stop, and it is for whoever comes next."""
+        verdict = await webhook.endpoint.post(client, post)
+        if verdict.hopeless and len(post.items) > 1:
+            # One of them is refused for good, and none of the others may go with it.
+            for item in post.items:
+                if not await self._deliver_post(webhook, client, Post([item]), epoch):
+                    return False
+            return True
+        attempt = post.items[0].attempt
+        while webhook.ordered and verdict.error and (delay_s := webhook.delay_s(attempt, verdict)) is not None:
+            self._warn(webhook, post, verdict, attempt)
+            if not await self._wait(webhook, epoch, delay_s):
+                return False
+            verdict = await webhook.endpoint.post(client, post)
+            attempt += 1
+        await self._settle(webhook, post, verdict, epoch, attempt)
+        # What it asks for is for all requests, not for this one only.
+        return await self._wait(webhook, epoch, verdict.retry_after_s) if verdict.retry_after_s else True
+
+    async def _wait(self, webhook: _Webhook, epoch: int, delay_s: float) -> bool:
+        """Hold the group for so long; False if it is another's by then, or we have to stop."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + delay_s
+        while (left_s := until - loop.time()) > 0:
+            await _first_of(min(left_s, _HOLD_S), self._stopping)
+            if self._stopping.is_set() or not await self._still_ours(webhook, epoch):
+                return False
+        return True
+
     async def _still_ours(self, webhook: _Webhook, epoch: int) -> bool:
         [(held,)] = await self.database.fetch("select {schema}.hold_group_v1(%s, %s)", webhook.group, self.owner)
         return bool(held == epoch)
 
-    async def _settle(self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int) -> None:
+    async def _settle(self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int, attempt: int) -> None:
         async with self.database.transaction() as connection:
             await self._move(connection, webhook, post.items[-1].pos, epoch)
             if verdict.error is not None:
-                await self._put_off(connection, webhook, post, verdict)
+                await self._put_off(connection, webhook, post, verdict, attempt)
         if verdict.error is None:
             self.counters.delivered += len(post.items)
         else:
-            _log.warning(
-                "the webhook %s failed on %d events: %s", webhook.name, len(post.items), verdict.error,
-                extra={"address": webhook.endpoint.address, "attempt": post.items[0].attempt},
-            )  # fmt: skip
+            self._warn(webhook, post, verdict, attempt)
+
+    def _warn(self, webhook: _Webhook, post: Post, verdict: Verdict, attempt: int) -> None:
+        _log.warning(
+            "the webhook %s failed on %d events: %s", webhook.name, len(post.items), verdict.error,
+            extra={"address": webhook.endpoint.address, "attempt": attempt},
+        )  # fmt: skip
 
     async def _move(self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, pos: int, epoch: int) -> None:
         """First of all: it is refused if another one delivers by now, and then nothing else is written."""
@@ -179,18 +218,17 @@ class WebhookWorker:
         await connection.execute(move, [webhook.group, pos, self.owner, epoch])
 
     async def _put_off(
-        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, verdict: Verdict
+        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, verdict: Verdict, attempt: int
     ) -> None:
-        attempt = post.items[0].attempt
         handler = f"webhook {post.key}"  # so that those come back together that failed together
         ids = [item.event_id for item in post.items]
-        delay = None if verdict.hopeless else webhook.delay(attempt)
-        if delay is None:
+        delay_s = webhook.delay_s(attempt, verdict)
+        if delay_s is None:
             values = [webhook.subscription_id, handler, ids, attempt, verdict.error]
             await connection.execute(self.database.text("select {schema}.bury_v1(%s, %s, %s, %s, %s)"), values)
             self.counters.buried += len(ids)
         else:
-            values = [webhook.subscription_id, handler, ids, attempt + 1, verdict.error, delay]
+            values = [webhook.subscription_id, handler, ids, attempt + 1, verdict.error, timedelta(seconds=delay_s)]
             await connection.execute(self.database.text("select {schema}.retry_v1(%s, %s, %s, %s, %s, %s)"), values)
             self.counters.retried += len(ids)
 

@@ -183,6 +183,12 @@ select not exists (select from migrations where name = '0.3.0_24_pre_soon') as m
   insert into migrations (name) values ('0.3.0_24_pre_soon');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_25_pre_webhooks') as missing \gset
+\if :missing
+  \ir 0.3.0_25_pre_webhooks.sql
+  insert into migrations (name) values ('0.3.0_25_pre_webhooks');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_40_pre_pausing') as missing \gset
 \if :missing
   \ir 0.3.0_40_pre_pausing.sql
