@@ -17,10 +17,13 @@ def test_public_names() -> None:
     assert set(broker.__all__) == {
         "DEFAULT_SCHEMA",
         "BrokerClient",
+        "DeadLetter",
         "Event",
         "EventStream",
         "FailoverError",
+        "InMemoryBroker",
         "LaggedError",
+        "Limits",
         "Message",
         "Phase",
         "Registration",
