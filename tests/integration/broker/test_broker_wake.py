@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from headgate.broker import BrokerClient, duties, reading
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
 
-WANTED = "select 1 from wake_until where last_value > extract(epoch from clock_timestamp()) * 1000"
+WANTED = "select 1 from wake_until where to_timestamp(last_value) > clock_timestamp()"
 
 
 async def heard(listener: psycopg.AsyncConnection[Any], publisher: psycopg.AsyncConnection[Any]) -> int:

@@ -10,6 +10,7 @@ begin
     select p.oid from pg_proc as p join pg_language as l on l.oid = p.prolang
     where p.pronamespace = current_schema()::regnamespace and p.prokind = 'f'
       and (l.lanname = 'plpgsql' or p.proconfig::text like '%enable_%')
+      and p.proname <> 'wake_dispatcher'  -- it plans nothing, and a setting would cost every statement that publishes
   loop
     execute format('alter function %s set jit = off', one);
   end loop;
