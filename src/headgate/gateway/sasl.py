@@ -21,11 +21,11 @@ from typing import Protocol
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["MECHANISMS", "Dialogue", "Users"]
+__all__ = ["MECHANISMS", "SCRAM_ITERATIONS", "Dialogue", "Users"]
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *_HASHES)
-_ITERATIONS = 4096  # the least that clients accept; the passwords are in the configuration, not in a stolen table
+SCRAM_ITERATIONS = 4096  # the least that clients accept; the passwords are in the configuration, not in a stolen table
 _NONCE_BYTES = 24
 
 
@@ -84,7 +84,7 @@ def _digest(password: str) -> bytes:
 
 def _derive(algorithm: str, password: str) -> _Keys:
     salt = secrets.token_bytes(16)
-    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, _ITERATIONS)
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, SCRAM_ITERATIONS)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     return _Keys(salt, hashlib.new(algorithm, client_key).digest(), hmac.digest(salted, b"Server Key", algorithm))
 
@@ -131,7 +131,7 @@ class _Scram:
         self._first = first = _ClientFirst.parse(text)
         self._nonce = first.nonce + secrets.token_urlsafe(_NONCE_BYTES)
         salt = base64.b64encode(self._users.keys(self._mechanism, first.name).salt).decode()
-        self._server_first = f"r={self._nonce},s={salt},i={_ITERATIONS}"
+        self._server_first = f"r={self._nonce},s={salt},i={SCRAM_ITERATIONS}"
         return self._server_first.encode()
 
     def _verify(self, text: str, first: _ClientFirst) -> bytes:

@@ -215,7 +215,7 @@ def test_epochs_never_end(client: RawClient, topic: str) -> None:
 
 def test_transactions_are_refused(client: RawClient, topic: str) -> None:
     answer = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id="t"))
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
     first = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     second = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     assert 0 <= first.producer_id < second.producer_id

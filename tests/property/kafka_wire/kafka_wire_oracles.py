@@ -40,7 +40,17 @@ def definition(name: str) -> dict[str, Any]:
     """Kafka's own definition of a message, as it lies in the package; the classes made of it differ a little."""
     text = resources.files("kafka.protocol.schemas.resources").joinpath(f"{name}.json").read_text()
     found: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", text))
+    shared = {struct["name"]: struct["fields"] for struct in found.get("commonStructs", ())}
+    _fill(found["fields"], shared)
     return found
+
+
+def _fill(fields: list[dict[str, Any]], shared: dict[str, Any]) -> None:
+    """Structs that a message uses more than once are defined apart from it."""
+    for field in fields:
+        if field["type"].removeprefix("[]") in shared:
+            field["fields"] = shared[field["type"].removeprefix("[]")]
+        _fill(field.get("fields", []), shared)
 
 
 def versions_of(api: Api[Any, Any]) -> list[int]:

@@ -51,9 +51,11 @@ def _tame(name: str) -> st.SearchStrategy[Any] | None:
 def _scalars(kind: Kind) -> st.SearchStrategy[Any]:
     if kind.name == "bool":
         return st.booleans()
+    if kind.code == "d":
+        return st.floats(allow_nan=False)
     if kind.code:
         bits = kind.size * 8 - 1
-        return st.integers(-(2**bits), 2**bits - 1)
+        return st.integers(0, 2 ** (bits + 1) - 1) if kind.code.isupper() else st.integers(-(2**bits), 2**bits - 1)
     if kind is STRING:
         return st.text(max_size=20) | st.just("x" * 200)  # a compact length of one byte, and of two
     return st.uuids() if kind is UUID_KIND else st.binary(max_size=20)

@@ -47,7 +47,9 @@ def default_of(field: dict[str, Any]) -> Any:
         return None
     if kind.startswith("[]"):
         return ()
-    if kind.startswith("int"):
+    if kind == "float64":
+        return float(text or 0)
+    if kind.removeprefix("u").startswith("int"):
         return int(str(text), 0) if text is not None else 0
     zeros = {"bool": str(text).lower() == "true", "string": text or "", "bytes": b"", "uuid": NO_UUID}
     return zeros.get(kind, "a struct")

@@ -27,6 +27,7 @@ from headgate.wire.kafka.messages.consumer_groups import CONSUMER_GROUP_HEARTBEA
 from headgate.wire.kafka.messages.fetch import FETCH, FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from headgate.wire.kafka.messages.membership import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from headgate.wire.kafka.messages.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
+from headgate.wire.kafka.messages.security import AlterUserScramCredentialsRequest, ScramUpsertion
 from headgate.wire.kafka.messages.session import (
     API_VERSIONS,
     SASL_AUTHENTICATE,
@@ -272,6 +273,14 @@ def test_credentials_are_not_shown() -> None:
     assert "secret" not in f"{asked!r} {answer!r} {decode_request(frame)!r}"
 
 
+def test_salted_passwords_are_not_shown() -> None:
+    asked = AlterUserScramCredentialsRequest(
+        upsertions=(ScramUpsertion(name="ann", salt=b"secret", salted_password=b"secret"),)
+    )
+    assert "ann" in repr(asked)
+    assert "secret" not in repr(asked)
+
+
 def test_every_api_is_in_the_table_once() -> None:
     assert sorted(APIS) == [
         0,
@@ -294,17 +303,32 @@ def test_every_api_is_in_the_table_once() -> None:
         21,
         22,
         23,
+        29,
+        30,
+        31,
         32,
         33,
         35,
         36,
         37,
         42,
+        43,
         44,
+        45,
+        46,
         47,
+        48,
+        49,
+        50,
+        51,
+        55,
         60,
+        61,
+        65,
+        66,
         68,
         69,
+        74,
         75,
     ]
     assert all(api.first <= api.last for api in APIS.values())

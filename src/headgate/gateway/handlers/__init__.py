@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headgate.gateway.context import Failures, Handlers
 from headgate.gateway.handlers import (
+    absent,
     cluster,
     commits,
     configs,
@@ -40,6 +41,7 @@ _FAMILIES = (
     commits,
     groups,
     consumer_groups,
+    absent,
 )
 
 HANDLERS: Handlers = {request: handler for family in _FAMILIES for request, handler in family.HANDLERS.items()}

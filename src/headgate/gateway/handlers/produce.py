@@ -63,7 +63,7 @@ def _check(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}: use -1 (all), 0 or 1")
     if request.transactional_id is not None:
-        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
 
 
 async def _start(context: Context, topic: ProduceTopic) -> list[_Started]:
@@ -166,7 +166,7 @@ def _produce_failed(request: ProduceRequest, code: ErrorCode, message: str | Non
 async def init_producer_id(context: Context, header: RequestHeader, request: InitProducerIdRequest) -> Body:
     """A number that nobody had before, for an idempotent producer."""
     if request.transactional_id is not None:
-        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     return InitProducerIdResponse(producer_id=await context.store.new_producer_id(), producer_epoch=0)
 
 

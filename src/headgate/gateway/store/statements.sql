@@ -55,6 +55,10 @@ select part_id, size from kafka.partitions where part_id = any(%s::int[])
 -- name: new_producer_id
 select nextval('kafka.producer_ids')
 
+-- name: producers
+select producer_id, epoch, last_seqs[1], (extract(epoch from seen_at) * 1000)::bigint
+from kafka.producers where part_id = %s order by producer_id
+
 -- name: notify
 -- Nobody has to wait for the disk: a notification that a crash swallows is about a server that was there before it.
 select set_config('synchronous_commit', 'off', true), pg_notify('kafka_log', %s)

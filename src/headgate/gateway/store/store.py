@@ -149,6 +149,11 @@ class Store:
         """A number that no idempotent producer has had."""
         return int((await self._rows("new_producer_id"))[0][0])
 
+    async def producers(self, part_id: int) -> list[tuple[int, int, int, int]]:
+        """The idempotent producers of a partition: id, epoch, last sequence number, and when it wrote."""
+        rows = await self._rows("producers", [part_id])
+        return [(producer, epoch, sequence, seen_ms) for producer, epoch, sequence, seen_ms in rows]
+
     async def delete_records(self, topic: Topic, index: int, before: int) -> int:
         """Remove what lies before an offset; -1 for everything. Returns where the partition begins now."""
         if not 0 <= index < len(topic.parts):

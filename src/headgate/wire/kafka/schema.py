@@ -29,6 +29,7 @@ __all__ = [
     "Bool",
     "Bytes",
     "Field",
+    "Float64",
     "Int8",
     "Int16",
     "Int32",
@@ -37,6 +38,7 @@ __all__ = [
     "RecordParts",
     "Records",
     "String",
+    "Uint16",
     "Uuid",
     "between",
     "fields_of",
@@ -72,6 +74,8 @@ Int8: TypeAlias = Annotated[int, Kind("int8", "b")]
 Int16: TypeAlias = Annotated[int, Kind("int16", "h")]
 Int32: TypeAlias = Annotated[int, Kind("int32", "i")]
 Int64: TypeAlias = Annotated[int, Kind("int64", "q")]
+Float64: TypeAlias = Annotated[float, Kind("float64", "d")]
+Uint16: TypeAlias = Annotated[int, Kind("uint16", "H")]
 Uuid: TypeAlias = Annotated[UUID, UUID_KIND]
 String: TypeAlias = Annotated[str, STRING]
 Bytes: TypeAlias = Annotated[bytes, BYTES]

@@ -11,11 +11,13 @@ __all__ = [
     "ALTER_CONFIGS",
     "DESCRIBE_CONFIGS",
     "INCREMENTAL_ALTER_CONFIGS",
+    "LIST_CONFIG_RESOURCES",
     "AlterConfigsRequest",
     "AlterConfigsResource",
     "AlterConfigsResponse",
     "AlterableConfig",
     "AlteredResource",
+    "ConfigResource",
     "ConfigSynonym",
     "DescribeConfigsRequest",
     "DescribeConfigsResource",
@@ -27,6 +29,8 @@ __all__ = [
     "IncrementalAlterConfigsResponse",
     "IncrementallyAlterableConfig",
     "IncrementallyAlteredResource",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
 ]
 
 
@@ -161,6 +165,28 @@ class AlterConfigsResponse(Body, frozen=True):
     responses: tuple[AlteredResource, ...] = ()
 
 
+class ListConfigResourcesRequest(Body, frozen=True):
+    """Ask what has settings; version 0 asks for client metrics, and none named means all."""
+
+    resource_types: Annotated[tuple[Int8, ...], since(1)] = ()
+
+
+class ConfigResource(Body, frozen=True):
+    """Something that has settings."""
+
+    resource_name: String = ""
+    resource_type: Annotated[Int8, since(1)] = 16
+
+
+class ListConfigResourcesResponse(Body, frozen=True):
+    """What has."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    config_resources: tuple[ConfigResource, ...] = ()
+
+
+LIST_CONFIG_RESOURCES = Api(74, ListConfigResourcesRequest, ListConfigResourcesResponse, first=0, last=1, flexible=0)
 DESCRIBE_CONFIGS = Api(32, DescribeConfigsRequest, DescribeConfigsResponse, first=1, last=4, flexible=4)
 INCREMENTAL_ALTER_CONFIGS = Api(
     44, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, first=0, last=1, flexible=1

@@ -1,0 +1,349 @@
+"""Features of Kafka that a gateway does not have, answered as they are: nothing is there, or it cannot be changed.
+
+Tools ask for them all the same, and one that gets no answer fails altogether.
+"""
+
+from __future__ import annotations
+
+from headgate.gateway.context import Context, Failures, Handlers
+from headgate.gateway.handlers.cluster import LEADER_EPOCH
+from headgate.gateway.sasl import SCRAM_ITERATIONS
+from headgate.wire.kafka import Body, RequestHeader
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.messages.configs import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from headgate.wire.kafka.messages.leadership import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    DescribedTransaction,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ElectedPartition,
+    ElectedTopic,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ProducersOfPartition,
+    ProducersOfTopic,
+    ProducerState,
+    QuorumListener,
+    QuorumNode,
+    QuorumPartition,
+    QuorumReplica,
+    QuorumTopic,
+    ReassignedPartition,
+    ReassignedTopic,
+)
+from headgate.wire.kafka.messages.security import (
+    AclCreationResult,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredQuota,
+    AlteredScramUser,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedScramUser,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    ScramCredential,
+)
+
+__all__ = ["FAILURES", "HANDLERS"]
+
+_NO_ACLS = "there are no ACLs here: whoever is let in may do everything"
+_NO_QUOTAS = "there are no quotas here"
+_USERS = "users are in the gateway's configuration"
+_NO_REPLICAS = "partitions are in PostgreSQL, and gateways lead them by a hash"
+_SCRAM_MECHANISMS = (1, 2)  # SCRAM-SHA-256 and SCRAM-SHA-512
+_METADATA_TOPIC = "__cluster_metadata"
+_TRANSACTION_STATES = frozenset(
+    (
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    )
+)
+_TOPICS, _BROKERS = 2, 4  # types of resources that have settings; client metrics have none
+
+
+async def describe_acls(context: Context, header: RequestHeader, request: DescribeAclsRequest) -> Body:
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
+
+
+async def create_acls(context: Context, header: RequestHeader, request: CreateAclsRequest) -> Body:
+    return _create_acls_failed(request, ErrorCode.SECURITY_DISABLED, _NO_ACLS)
+
+
+async def delete_acls(context: Context, header: RequestHeader, request: DeleteAclsRequest) -> Body:
+    return _delete_acls_failed(request, ErrorCode.SECURITY_DISABLED, _NO_ACLS)
+
+
+async def describe_client_quotas(context: Context, header: RequestHeader, request: DescribeClientQuotasRequest) -> Body:
+    return DescribeClientQuotasResponse(error_message=None, entries=())
+
+
+async def alter_client_quotas(context: Context, header: RequestHeader, request: AlterClientQuotasRequest) -> Body:
+    return _quotas_failed(request, ErrorCode.INVALID_REQUEST, _NO_QUOTAS)
+
+
+async def describe_users(context: Context, header: RequestHeader, request: DescribeUserScramCredentialsRequest) -> Body:
+    """Who may log in, and how; never a secret."""
+    known = sorted(context.options.users)
+    asked = [each.name for each in request.users] if request.users else known
+    mechanisms = tuple(ScramCredential(mechanism=each, iterations=SCRAM_ITERATIONS) for each in _SCRAM_MECHANISMS)
+    return DescribeUserScramCredentialsResponse(
+        error_message=None,
+        results=tuple(
+            DescribedScramUser(user=name, error_message=None, credential_infos=mechanisms)
+            if name in context.options.users
+            else DescribedScramUser(
+                user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message="there is no such user"
+            )
+            for name in asked
+        ),
+    )
+
+
+async def alter_users(context: Context, header: RequestHeader, request: AlterUserScramCredentialsRequest) -> Body:
+    return _users_failed(request, ErrorCode.INVALID_REQUEST, _USERS)
+
+
+async def list_transactions(context: Context, header: RequestHeader, request: ListTransactionsRequest) -> Body:
+    unknown = tuple(state for state in request.state_filters if state not in _TRANSACTION_STATES)
+    return ListTransactionsResponse(unknown_state_filters=unknown)
+
+
+async def describe_transactions(context: Context, header: RequestHeader, request: DescribeTransactionsRequest) -> Body:
+    return _transactions_failed(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None)
+
+
+async def describe_producers(context: Context, header: RequestHeader, request: DescribeProducersRequest) -> Body:
+    """The idempotent producers of partitions, as the log remembers them."""
+    topics = []
+    for topic in request.topics:
+        found = await context.store.catalog.find(topic.name)
+        parts = found.parts if found else ()
+        partitions = [await _producers(context, parts, index) for index in topic.partition_indexes]
+        topics.append(ProducersOfTopic(name=topic.name, partitions=tuple(partitions)))
+    return DescribeProducersResponse(topics=tuple(topics))
+
+
+async def _producers(context: Context, parts: tuple[int, ...], index: int) -> ProducersOfPartition:
+    if not 0 <= index < len(parts):
+        return ProducersOfPartition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return ProducersOfPartition(
+        partition_index=index,
+        active_producers=tuple(
+            ProducerState(producer_id=producer, producer_epoch=epoch, last_sequence=sequence, last_timestamp=seen_ms)
+            for producer, epoch, sequence, seen_ms in await context.store.producers(parts[index])
+        ),
+    )
+
+
+async def list_reassignments(
+    context: Context, header: RequestHeader, request: ListPartitionReassignmentsRequest
+) -> Body:
+    return ListPartitionReassignmentsResponse(error_message=None)
+
+
+async def alter_reassignments(
+    context: Context, header: RequestHeader, request: AlterPartitionReassignmentsRequest
+) -> Body:
+    def outcome(index: int, is_cancelled: bool) -> ReassignedPartition:
+        if is_cancelled:
+            return ReassignedPartition(
+                partition_index=index, error_code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, error_message=None
+            )
+        return ReassignedPartition(
+            partition_index=index, error_code=ErrorCode.INVALID_REPLICA_ASSIGNMENT, error_message=_NO_REPLICAS
+        )
+
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=tuple(
+            ReassignedTopic(
+                name=topic.name,
+                partitions=tuple(outcome(each.partition_index, each.replicas is None) for each in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+async def elect_leaders(context: Context, header: RequestHeader, request: ElectLeadersRequest) -> Body:
+    """Every partition has a leader at all times. A tool that asks for all of them is told of none that changed."""
+    results = []
+    for topic in request.topic_partitions or ():
+        found = await context.store.catalog.find(topic.topic)
+        count = len(found.parts) if found else 0
+        results.append(
+            ElectedTopic(
+                topic=topic.topic,
+                partition_result=tuple(
+                    ElectedPartition(partition_id=index, error_code=_election(index, count), error_message=None)
+                    for index in topic.partitions
+                ),
+            )
+        )
+    return ElectLeadersResponse(replica_election_results=tuple(results))
+
+
+def _election(index: int, count: int) -> ErrorCode:
+    return ErrorCode.ELECTION_NOT_NEEDED if 0 <= index < count else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def describe_quorum(context: Context, header: RequestHeader, request: DescribeQuorumRequest) -> Body:
+    """The controller is the one voter, and the other gateways look on: PostgreSQL decides."""
+    cluster = context.cluster
+    voter = cluster.controller
+    others = tuple(QuorumReplica(replica_id=each.node_id) for each in cluster.live() if each is not voter)
+
+    def partition(topic: str, index: int) -> QuorumPartition:
+        if (topic, index) != (_METADATA_TOPIC, 0):
+            return QuorumPartition(
+                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None
+            )
+        return QuorumPartition(
+            error_message=None,
+            leader_id=voter.node_id,
+            leader_epoch=LEADER_EPOCH,
+            current_voters=(QuorumReplica(replica_id=voter.node_id),),
+            observers=others,
+        )
+
+    listener = QuorumListener(name="PLAINTEXT", host=voter.host, port=voter.port)
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=tuple(
+            QuorumTopic(
+                topic_name=topic.topic_name,
+                partitions=tuple(partition(topic.topic_name, each.partition_index) for each in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+        nodes=(QuorumNode(node_id=voter.node_id, listeners=(listener,)),),
+    )
+
+
+async def list_config_resources(context: Context, header: RequestHeader, request: ListConfigResourcesRequest) -> Body:
+    """What has settings; client metrics, which version 0 asks for, have none."""
+    wanted = set(request.resource_types) if header.api_version else set()
+    if header.api_version and not wanted:
+        wanted = {_TOPICS, _BROKERS}
+    found = []
+    if _TOPICS in wanted:
+        found += [(topic.name, _TOPICS) for topic in await context.store.catalog.all()]
+    if _BROKERS in wanted:
+        found += [(str(broker.node_id), _BROKERS) for broker in context.cluster.live()]
+    return ListConfigResourcesResponse(
+        config_resources=tuple(ConfigResource(resource_name=name, resource_type=kind) for name, kind in found)
+    )
+
+
+def _create_acls_failed(request: CreateAclsRequest, code: ErrorCode, message: str | None) -> Body:
+    failed = AclCreationResult(error_code=code, error_message=message)
+    return CreateAclsResponse(results=(failed,) * len(request.creations))
+
+
+def _delete_acls_failed(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> Body:
+    failed = DeleteAclsFilterResult(error_code=code, error_message=message)
+    return DeleteAclsResponse(filter_results=(failed,) * len(request.filters))
+
+
+def _quotas_failed(request: AlterClientQuotasRequest, code: ErrorCode, message: str | None) -> Body:
+    entries = (AlteredQuota(error_code=code, error_message=message, entity=each.entity) for each in request.entries)
+    return AlterClientQuotasResponse(entries=tuple(entries))
+
+
+def _users_failed(request: AlterUserScramCredentialsRequest, code: ErrorCode, message: str | None) -> Body:
+    names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+    results = (AlteredScramUser(user=name, error_code=code, error_message=message) for name in dict.fromkeys(names))
+    return AlterUserScramCredentialsResponse(results=tuple(results))
+
+
+def _transactions_failed(request: DescribeTransactionsRequest, code: ErrorCode, message: str | None) -> Body:
+    states = (DescribedTransaction(error_code=code, transactional_id=name) for name in request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=tuple(states))
+
+
+def _election_failed(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Body:
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=tuple(
+            ElectedTopic(
+                topic=topic.topic,
+                partition_result=tuple(
+                    ElectedPartition(partition_id=index, error_code=code, error_message=message)
+                    for index in topic.partitions
+                ),
+            )
+            for topic in request.topic_partitions or ()
+        ),
+    )
+
+
+def _producers_failed(request: DescribeProducersRequest, code: ErrorCode, message: str | None) -> Body:
+    return DescribeProducersResponse(
+        topics=tuple(
+            ProducersOfTopic(
+                name=topic.name,
+                partitions=tuple(
+                    ProducersOfPartition(partition_index=index, error_code=code, error_message=message)
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+HANDLERS: Handlers = {
+    DescribeAclsRequest: describe_acls,
+    CreateAclsRequest: create_acls,
+    DeleteAclsRequest: delete_acls,
+    DescribeClientQuotasRequest: describe_client_quotas,
+    AlterClientQuotasRequest: alter_client_quotas,
+    DescribeUserScramCredentialsRequest: describe_users,
+    AlterUserScramCredentialsRequest: alter_users,
+    ListTransactionsRequest: list_transactions,
+    DescribeTransactionsRequest: describe_transactions,
+    DescribeProducersRequest: describe_producers,
+    ListPartitionReassignmentsRequest: list_reassignments,
+    AlterPartitionReassignmentsRequest: alter_reassignments,
+    ElectLeadersRequest: elect_leaders,
+    DescribeQuorumRequest: describe_quorum,
+    ListConfigResourcesRequest: list_config_resources,
+}
+FAILURES: Failures = {
+    CreateAclsRequest: _create_acls_failed,
+    DeleteAclsRequest: _delete_acls_failed,
+    AlterClientQuotasRequest: _quotas_failed,
+    AlterUserScramCredentialsRequest: _users_failed,
+    DescribeTransactionsRequest: _transactions_failed,
+    ElectLeadersRequest: _election_failed,
+    DescribeProducersRequest: _producers_failed,
+}
