@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CODE := src tests bench conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench conformance lock clean
+.PHONY: help demo test broker lint format bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C e
 
 test: $(READY) ## Run every test, with real servers
 	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
+	@HEADGATE_TEST_BROKER=$(or $(SERVER),15) $(BIN)/pytest tests/integration/broker $(ARGS)
 
 lint: $(READY) ## Check style, types and the boundaries between packages
 	@$(BIN)/ruff check $(CODE)

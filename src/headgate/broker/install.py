@@ -76,7 +76,7 @@ def _patiently(work: Callable[[], list[str]]) -> list[str]:
     for pause_s in chain(_PAUSES_S, repeat(_PAUSES_S[-1], _TRIES)):
         try:
             return work()
-        except psycopg.errors.LockNotAvailable:
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
             time.sleep(pause_s)
     return work()
 

@@ -11,15 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headgate.cli.app import app
-from headgate.embedded import Endpoints
 from headgate.model import ConnectError, StateError, UsageError
 from tests.gateway.servers import new_database
 
 
 @pytest.fixture
-def url(endpoints: Endpoints) -> Iterator[str]:
-    assert endpoints.postgres_url is not None
-    with new_database(endpoints.postgres_url) as made:
+def url(template: tuple[str, str]) -> Iterator[str]:
+    with new_database(template[0]) as made:
         yield made
 
 

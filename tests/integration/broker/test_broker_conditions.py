@@ -9,6 +9,9 @@ import pytest
 
 from tests.integration.broker.brokers import Broker, drain
 from tests.integration.broker.conftest import Connect
+from tests.integration.broker.servers import every_server
+
+pytestmark = every_server
 
 REFUSED = {
     "sleep": "pg_sleep(1) is not null",

@@ -17,12 +17,12 @@ from psycopg import sql
 
 from headgate import broker
 from headgate.broker import Phase, install, installed, migrations, uninstall
-from headgate.embedded import Endpoints
 from headgate.embedded.cluster import find_postgres
-from headgate.embedded.postgres import PostgresServer
 from headgate.model import StateError, UsageError
 from tests.gateway.servers import new_database
+from tests.integration.broker.servers import every_server
 
+pytestmark = every_server
 SQL = Path(str(resources.files(broker).joinpath("sql")))
 
 # Everything that there is in a schema, as text, without what differs from one database to the next.
@@ -51,9 +51,8 @@ order by 1, 2, 3, 4
 
 
 @pytest.fixture
-def empty(endpoints: Endpoints) -> Iterator[str]:
-    assert endpoints.postgres_url is not None
-    with new_database(endpoints.postgres_url) as url:
+def empty(template: tuple[str, str]) -> Iterator[str]:
+    with new_database(template[0]) as url:
         yield url
 
 
@@ -82,24 +81,20 @@ def one_by_one(url: str) -> None:
             connection.execute("insert into migrations (name) values (%s)", [name])
 
 
-def test_all_migrations_are_a_fresh_install(endpoints: Endpoints, empty: str) -> None:
-    assert endpoints.postgres_url is not None
+def test_all_migrations_are_a_fresh_install(template: tuple[str, str], empty: str) -> None:
     with psycopg.connect(empty) as connection:
         assert install(connection) == migrations()
         assert install(connection) == []
         assert installed(connection) == migrations()
     fresh = catalog(empty)
     assert len(fresh) > 300
-    with new_database(endpoints.postgres_url) as other:
+    with new_database(template[0]) as other:
         one_by_one(other)
         assert catalog(other) == fresh
-    with new_database(endpoints.postgres_url) as other:
+    with new_database(template[0]) as other:
         by_psql(other)
         by_psql(other)
         assert catalog(other) == fresh
-
-
-def test_psql_installs_what_python_does() -> None:
     assert re.findall(r"\\ir (\S+)\.sql", (SQL / "install.sql").read_text()) == migrations()
 
 
@@ -243,31 +238,3 @@ def test_old_programs_survive_the_first_phase(empty: str, tmp_path: Path, monkey
         assert install(connection) == ["0.2.0_02_post_remove", "0.10.0_01_pre_more"]
         with pytest.raises(psycopg.errors.UndefinedFunction):
             connection.execute("select headgate.unsubscribe_v1(7)")
-
-
-def test_postgresql_18(tmp_path_factory: pytest.TempPathFactory) -> None:
-    directory = tmp_path_factory.mktemp("pg18")
-    (directory / "run").mkdir()
-    server = PostgresServer(directory / "data", directory / "run", version=18, durable=False)
-    server.start()
-    try:
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            install(connection)
-            connection.execute("set search_path = headgate")
-            connection.execute(
-                "select subscribe('g', 's.params @> jsonb_build_object(''topic'', e.topic)', '{\"topic\": \"t\"}')"
-            )
-            connection.execute("select publish_many(array['t', 'u', 't'], array['1', '2', '3']::jsonb[])")
-            connection.execute("select poll_for_events()")
-            rows = connection.execute("select payload, next_cursor from read_next_events('g')").fetchall()
-            assert rows == [(1, 3), (3, 3)]
-            connection.execute("select set_group_cursor('g', 3)")
-            connection.execute("select maintain(now() + interval '1 hour')")
-            row = connection.execute("select created, dropped from maintain(now() + interval '3 hours')").fetchone()
-            assert row is not None
-            assert row[1] == 3
-            with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                connection.execute("select subscribe('g', 'pg_sleep(1) is null')")
-            assert uninstall(connection)
-    finally:
-        server.stop()

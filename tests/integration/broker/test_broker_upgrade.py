@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from headgate import broker
 from headgate.broker import install, migrations
-from headgate.embedded import Endpoints
 from tests.gateway.servers import new_database
+from tests.integration.broker.servers import every_server
 
 SQL = Path(str(resources.files(broker).joinpath("sql")))
 SEARCH = "-c search_path=headgate,pg_temp"
@@ -36,12 +36,12 @@ def install_version(url: str, version: str) -> None:
                 connection.execute("insert into migrations (name) values (%s)", [name])
 
 
-def test_an_upgrade_under_load_is_not_noticed(endpoints: Endpoints) -> None:
+@every_server
+def test_an_upgrade_under_load_is_not_noticed(template: tuple[str, str]) -> None:
     """Publishers, a dispatcher and a reader of the old version: no error, nothing lost, nothing twice, in order."""
-    assert endpoints.postgres_url is not None
     over = threading.Event()
     started = threading.Barrier(5)
-    with new_database(endpoints.postgres_url) as url:
+    with new_database(template[0]) as url:
         install_version(url, "0.1.0")
 
         def publish(who: int) -> int:
