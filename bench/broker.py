@@ -1,4 +1,7 @@
-"""The broker: publish, dispatch, read and end to end, beside plain INSERTs and a queue table of one's own."""
+"""The broker: publish, dispatch, read and end to end, beside plain INSERTs and a queue table of one's own.
+
+On the embedded server, and on Debian's with its default settings.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from bench.broker_load import (
 from bench.harness import Bench
 from headgate.broker import BrokerClient, Event, Message, Subscription
 from headgate.embedded import Stack
+from tests.stock import STOCK_VERSION, StockPostgres, is_installed
 
 _BATCHES = (1, 10, 100, 1000)
 _RATE = 1000  # events per second while latency is measured
@@ -32,15 +36,37 @@ _RATE = 1000  # events per second while latency is measured
 
 def measure(bench: Bench) -> None:
     with Stack(bench.directory / "stack") as stack:
-        server = stack.postgres_url
-        assert server is not None
-        rounds = 1 if bench.quick else 3
-        _publish(bench, server, rounds)
-        _dispatch(bench, server, rounds)
-        _read(bench, server, rounds)
-        _end_to_end(bench, server, rounds)
-        _client(bench, server)
+        assert stack.postgres_url is not None
+        _measure(bench, stack.postgres_url)
+    _measure_stock(bench)
+
+
+def _measure(bench: Bench, server: str) -> None:
+    rounds = 1 if bench.quick else 3
+    _publish(bench, server, rounds)
+    _dispatch(bench, server, rounds)
+    _read(bench, server, rounds)
+    _end_to_end(bench, server, rounds)
+    _many(bench, server)
+    _client(bench, server)
     _goals(bench)
+
+
+def _measure_stock(bench: Bench) -> None:
+    """The same on Debian's PostgreSQL with its default settings, where it is installed."""
+    if not is_installed():
+        return
+    of_stock = Bench(bench.name, bench.directory, bench.quick, bench.rows)
+    run = bench.directory / "stock" / "run"
+    run.mkdir(parents=True)
+    server = StockPostgres(bench.directory / "stock" / "postgres", run, settings={"fsync": "on"})
+    server.start()
+    try:
+        _measure(of_stock, server.url)
+    finally:
+        server.stop()
+    bench.figures |= {f"stock_{name}": value for name, value in of_stock.figures.items()}
+    bench.checks += [{**check, "name": f"Debian's {STOCK_VERSION}: {check['name']}"} for check in of_stock.checks]
 
 
 def _median(bench: Bench, name: str, values: Sequence[float]) -> None:
@@ -60,6 +86,27 @@ def _publish(bench: Bench, server: str, rounds: int) -> None:
                 _median(bench, f"publish_{kind}_{batch}_ev_s", rates)
         for kind in ("plain", "broker"):
             bench.figure(f"publish_{kind}_1_durable_ev_s", publish(url, kind, batch=1, events=4_000, durable=True))
+
+
+def _many(bench: Bench, server: str) -> None:
+    """A poll of one event beside a thousand conditions, and a group that catches up on batches of one."""
+    with fresh(server) as url, open_session(url) as session:
+        _subscribe(url, [(f"g{n % 50}", f"(e.payload ->> 'n')::int = {n}", "{}") for n in range(1000)])
+        dispatch_all(session)
+        polls = []
+        for _ in range(10):
+            session.execute("select publish('t', '{\"n\": 7}')")
+            began = time.perf_counter()
+            session.execute("select poll_for_events_v1()").fetchall()
+            polls.append((time.perf_counter() - began) * 1000)
+        _median(bench, "poll_of_one_beside_1000_conditions_ms", polls)
+    with fresh(server) as url, open_session(url) as session:
+        _subscribe(url, [("log", "true", "{}"), ("topic", "e.topic = 't'", "{}")])
+        for _ in range(1000 if bench.quick else 3000):
+            session.execute("select publish('t', '{}')")
+            session.execute("select poll_for_events_v1()").fetchall()
+        for group in ("log", "topic"):
+            bench.figure(f"catch_up_{group}_ev_s", read_group(session, group, 500)[1])
 
 
 def _subscribe(url: str, subscriptions: Sequence[tuple[str, str, str]]) -> None:
@@ -261,6 +308,10 @@ def _goals(bench: Bench) -> None:
         bench.check(f"read beside SKIP LOCKED, {name}", ratio, 1.0, "higher")
         ratio = f[f"end_to_end_{name}_ev_s"] / f["end_to_end_skip_locked_ev_s"]
         bench.check(f"end to end beside SKIP LOCKED, {name}", ratio, 0.7, "higher")
+    poll_ms = f["poll_of_one_beside_1000_conditions_ms"]
+    bench.check("a poll of one beside 1,000 conditions, ms", poll_ms, 100, "lower")
+    caught_up = f["catch_up_log_ev_s"] / f["catch_up_topic_ev_s"]
+    bench.check("a group that reads all beside one of a topic, batches of one", caught_up, 0.3, "higher")
     bench.check("missing or doubled", f["end_to_end_missing_or_doubled"], 0, "lower")
     bench.check("client beside SQL", f["client_end_to_end_ev_s"] / f["end_to_end_1_sub_ev_s"], 0.5, "higher")
     bench.check("latency p50, ms", f["latency_p50_ms"], 20, "lower")

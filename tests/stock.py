@@ -10,13 +10,18 @@ import pytest
 
 from headgate.embedded.postgres import PostgresServer
 
-__all__ = ["STOCK_VERSION", "StockPostgres", "needs_stock"]
+__all__ = ["STOCK_VERSION", "StockPostgres", "is_installed", "needs_stock"]
 
 STOCK_VERSION = 15
 _INSTALLATION = Path(os.environ.get("HEADGATE_TEST_STOCK", f"/usr/lib/postgresql/{STOCK_VERSION}"))
 
+
+def is_installed() -> bool:
+    return (_INSTALLATION / "bin" / "postgres").exists()
+
+
 needs_stock = pytest.mark.skipif(
-    not (_INSTALLATION / "bin" / "postgres").exists(),
+    not is_installed(),
     reason=f"Debian's PostgreSQL {STOCK_VERSION} is not installed: apt-get install postgresql-{STOCK_VERSION}",
 )
 

@@ -31,7 +31,7 @@ def install_version(url: str, version: str) -> None:
         connection.execute("set search_path = headgate, pg_temp")
         connection.execute("create table migrations (name text primary key, applied_at timestamptz default now())")
         for name in migrations():
-            if name.startswith(f"{version}_"):
+            if tuple(map(int, name.split("_")[0].split("."))) <= tuple(map(int, version.split("."))):
                 connection.execute((SQL / f"{name}.sql").read_bytes())
                 connection.execute("insert into migrations (name) values (%s)", [name])
 
@@ -160,6 +160,61 @@ def test_an_observer_looks(db: psycopg.Connection[Any], database: str, role: str
         assert refused(session, "select secret from webhooks")
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="no part boss"):
         db.execute("select grant_usage('boss', to_role => %s)", [role])
+
+
+OLD_CONSUMER = (
+    "select subscribe_v1('g', 's.params @> jsonb_build_object(''topic'', e.topic)', '{\"topic\": \"t\"}', '1 h', 'me')",
+    "select heartbeat_v1('me'), (select id from clients where last_active_at > clock_timestamp() - interval '1 h' limit 1)",
+    "insert into clients (id) values ('you') on conflict do nothing returning 1",
+    "delete from clients where id = 'you' returning 1",
+    "select gno from subscription_groups where id = 'g'",
+    "select id from subscriptions where id = any (array[1]) and expired_at is null limit 1",
+    "select publish_v1(array['t'], array['1']::jsonb[])",
+    "select dispatched, more from poll_for_events_v1()",
+    "select hold_group_v1('g', 'me')",
+    "select * from read_next_events_v1('g', null, 10, false, 'me')",
+    "select retry_v1(1, 'h', array[1]::bigint[], 2, 'no', '1 s')",
+    "select bury_v1(1, 'h', array[1]::bigint[], 2, 'no')",
+    "select set_group_cursor_v1('g', 1, false, 'me', null)",
+    "select release_group_v1('g', 'me')",
+    "select group_cursor(gno) from subscription_groups where id = 'g'",
+    "select max(n.pos) from subscription_groups as g, next_positions(g.gno, greatest(0, g.overrun_to), 5) as n",
+    "select pos from dispatcher_state order by id desc limit 1",
+    "select 1 from maintain_v1()",
+    "select leave_v1('me', 1)",
+    "select behind from group_status",
+)
+OLD_PUBLISHER = (
+    "insert into events (topic, payload, metadata) select 't', to_jsonb(n), null from generate_series(1, 3) as n",
+    "select schedule_v1(array[now()], array['t'], array['1']::jsonb[])",
+    "select publish_once_v1('t', 'key', '{}')",
+    "select topic, last_id from begin_writing_v1('w', array['t'])",
+    "select end_writing_v1('w', array['t'], array['1'])",
+)
+
+
+@every_server
+def test_programs_of_0_2_go_on_with_what_they_were_granted(template: tuple[str, str]) -> None:
+    """What its clients, its source and its destination ask of the server, after the upgrade and without new grants."""
+    roles = {part: f"{part}_{uuid4().hex[:12]}" for part in ("consumer", "publisher")}
+    with new_database(template[0]) as url:
+        install_version(url, "0.2.0")
+        with psycopg.connect(url, autocommit=True, options=SEARCH) as admin:
+            for part, role in roles.items():
+                admin.execute(sql.SQL("create role {} login").format(sql.Identifier(role)))
+                admin.execute("select grant_usage(%s, to_role => %s)", [part, role])
+            try:
+                install(admin)
+                for part, statements in (("consumer", OLD_CONSUMER), ("publisher", OLD_PUBLISHER)):
+                    with as_role(url, roles[part]) as session:
+                        for statement in statements:
+                            session.execute(statement.encode())
+                        assert refused(session, "update conditions set expression = 'true'")
+                        assert refused(session, "select payload from events")
+            finally:
+                for role in roles.values():
+                    admin.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
+                    admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
 
 
 def test_changes_of_a_table_become_events(db: psycopg.Connection[Any]) -> None:
