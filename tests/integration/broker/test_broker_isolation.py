@@ -185,3 +185,39 @@ def test_a_missing_partition_sets_nothing_aside(ours: Broker) -> None:
         ours.poll()
     assert ours.db.execute("select count(*) from scheduled").fetchall() == [(1,)]
     assert ours.db.execute("select count(*) from rejected").fetchall() == [(0,)]
+
+
+def test_many_errors_at_once_hold_nobody_up(ours: Broker) -> None:
+    """A condition of many subscriptions raises on every event: what does not fit into a second is evaluated later."""
+    ours.db.execute(
+        "select count(subscribe('g' || n, %s, jsonb_build_object('least', n))) from generate_series(1, 300) as n",
+        [BY_NUMBER],
+    )
+    ours.subscribe("good", "e.topic ~ 't'")
+    ours.publish(*[("t", {"n": "x"}) for _ in range(40)])
+    started = time.monotonic()
+    ours.db.execute("select poll_for_events_v1()")
+    assert time.monotonic() - started < 20
+    assert len(ours.read("good", peek=True)) > 0
+    while ours.db.execute("select 1 from parked_subscriptions where resuming limit 1").fetchall():
+        ours.db.execute("select poll_for_events_v1()")
+    ours.poll()
+    assert len(drain(ours, "good")) == 40
+    assert ours.db.execute("select count(*) from dead_letters").fetchall() == [(300 * 40,)]
+    assert ours.db.execute("select distinct count(*) from dead_letters group by subscription_id").fetchall() == [(40,)]
+
+
+def test_matches_that_do_not_fit_into_memory_are_cut(ours: Broker) -> None:
+    ours.db.execute(
+        "select count(subscribe('g', 'e.id > 0 or s.id < 0', jsonb_build_object('n', n)))"
+        " from generate_series(1, 300) as n"
+    )
+    ours.db.execute(
+        "select count(publish_v1) from publish_v1((select array_agg('t'::text) from generate_series(1, 3000)),"
+        " (select array_agg(to_jsonb(n)) from generate_series(1, 3000) as n))"
+    )
+    dispatched, more = ours.db.execute("select dispatched, more from poll_for_events_v1()").fetchall()[0]
+    assert 0 < dispatched < 3000
+    assert more
+    ours.poll()
+    assert [event.payload for event in drain(ours, "g")] == list(range(1, 3001))

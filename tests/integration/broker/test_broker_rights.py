@@ -204,6 +204,17 @@ def test_nobody_writes_a_condition(db: Session, as_part: Open, roles: dict[str, 
         consumer.execute("select subscribe('g', %s)", [grab.as_string()])
 
 
+def test_a_consumer_does_not_say_what_time_it_is(db: Session, as_part: Open) -> None:
+    """Maintenance for next year would expire and drop everything."""
+    db.execute("select subscribe('g', 'e.topic = ''t'' ', '{}', interval '1 day')")
+    consumer = as_part("consumer")
+    consumer.execute("select maintain()")
+    for at in ("now() + interval '1 year'", "now() - interval '1 year'", "'infinity'"):
+        with pytest.raises((DENIED, psycopg.errors.InvalidParameterValue)):
+            consumer.execute(f"select maintain({at})".encode())
+    assert db.execute("select count(*) from subscriptions where expired_at is null").fetchall() == [(1,)]
+
+
 def test_a_publisher_forges_nothing(db: Session, as_part: Open) -> None:
     """Not the transaction that decides what is new, not the id that is next, not another's events."""
     db.execute("select subscribe('g', 'e.topic = ''t'' ')")

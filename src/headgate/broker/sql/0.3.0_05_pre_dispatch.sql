@@ -138,7 +138,9 @@ $$;
 
 -- Some conditions on some events, of which the first has the position after `at_pos` and the place `first` in a batch;
 -- each error is kept to the subscription and the event that it is about. Halves what fails until it is one of each.
-create function evaluate_apart(ids bigint[], conds int[], subs int[], at_pos bigint, first int) returns matched[]
+-- What is left after the deadline, because there are many errors, is evaluated later, for each subscription by itself.
+create function evaluate_apart(ids bigint[], conds int[], subs int[], at_pos bigint, first int, deadline timestamptz)
+returns matched[]
 language plpgsql volatile set search_path from current as $$
 declare
   found_rows matched[];
@@ -166,16 +168,20 @@ begin
   end if;
   if cardinality(conds) > 1 then
     middle := cardinality(conds) / 2;
-    return evaluate_apart(ids, conds[:middle], null, at_pos, first)
-      || evaluate_apart(ids, conds[middle + 1:], null, at_pos, first);
+    return evaluate_apart(ids, conds[:middle], null, at_pos, first, deadline)
+      || evaluate_apart(ids, conds[middle + 1:], null, at_pos, first, deadline);
+  elsif clock_timestamp() > deadline then
+    perform park_subscription(sid, at_pos + 1, ids[1], 'the condition raised many errors: it is evaluated later', true)
+      from unnest(sids) as sid;
+    return '{}';
   elsif cardinality(ids) > 1 then
     middle := cardinality(ids) / 2;
-    return evaluate_apart(ids[:middle], conds, subs, at_pos, first)
-      || evaluate_apart(ids[middle + 1:], conds, subs, at_pos + middle, first + middle);
+    return evaluate_apart(ids[:middle], conds, subs, at_pos, first, deadline)
+      || evaluate_apart(ids[middle + 1:], conds, subs, at_pos + middle, first + middle, deadline);
   elsif cardinality(sids) > 1 then
     middle := cardinality(sids) / 2;
-    return evaluate_apart(ids, conds, sids[:middle], at_pos, first)
-      || evaluate_apart(ids, conds, sids[middle + 1:], at_pos, first);
+    return evaluate_apart(ids, conds, sids[:middle], at_pos, first, deadline)
+      || evaluate_apart(ids, conds, sids[middle + 1:], at_pos, first, deadline);
   end if;
   perform fail_condition(ids[1], sids[1], reason, at_pos + 1);
   return '{}';
@@ -228,7 +234,7 @@ declare
   n int := cardinality(ids);
   began timestamptz := clock_timestamp();
   slice_began timestamptz;
-  size int := 100;
+  size int := 4;  -- of a slice of the batch: one event may take a second
   chunk int[];
   conds int[];
   slice bigint[];
@@ -240,14 +246,18 @@ begin
   kept := 0;
   -- Those that topics lead to, and those that have to be asked about everything.
   conds := array(
-    select c.id from conditions as c where c.evaluated and case
-      when c.route is null then exists (
-        select from subscriptions as s where s.cond_id = c.id and s.expired_at is null)
-      else exists (
-        select from (select distinct e.topic from events as e where e.id = any (ids)
-          and e.id between ids[1] and ids[n] and e.subscription_id is null) as b
-        join subscription_topics as t on t.topic = b.topic and t.cond_id = c.id) end
+    select c.id from conditions as c where c.evaluated and c.route is null and exists (
+      select from subscriptions as s where s.cond_id = c.id and s.expired_at is null)
     order by c.id);
+  if exists (select from conditions as c where c.evaluated and c.route is not null) then
+    conds := conds || array(
+      select distinct t.cond_id from (
+        select distinct e.topic from events as e where e.id = any (ids) and e.id between ids[1] and ids[n]
+          and e.subscription_id is null offset 0) as b
+      cross join lateral (select t.cond_id from subscription_topics as t where t.topic = b.topic and t.evaluated
+        offset 0) as t
+      order by 1);
+  end if;
   if cardinality(conds) = 0 then
     kept := n;
     return;
@@ -261,7 +271,7 @@ begin
         begin
           part := evaluate_v1(slice, chunk, null, parked);
         exception when others then
-          part := evaluate_apart(slice, chunk, null, at_pos + kept, 1);
+          part := evaluate_apart(slice, chunk, null, at_pos + kept, 1, began + interval '1 second');
         end;
         if clock_timestamp() - slice_began > interval '1 ms' * cardinality(slice)
           and clock_timestamp() - slice_began > config_value('condition_time')::interval * cardinality(slice)
@@ -285,7 +295,8 @@ begin
     end loop;
     kept := kept + cardinality(slice);
     size := size * 8;
-    exit when clock_timestamp() - began > interval '1 second';
+    -- Others wait, or the matches get too many to be held in memory: the rest is for the next poll.
+    exit when clock_timestamp() - began > interval '1 second' or cardinality(found_rows) > 200000;
   end loop;
 end $$;
 

@@ -278,6 +278,11 @@ begin
   if not isfinite(as_of) then
     raise exception 'maintenance needs a time' using errcode = 'invalid_parameter_value';
   end if;
+  -- Another time than now would expire and drop what is others'.
+  if abs(extract(epoch from as_of - clock_timestamp())) > 3600 and not is_owner(caller()) then
+    raise exception 'only the owner of the schema maintains it for another time than now'
+      using errcode = 'insufficient_privilege';
+  end if;
   if not pg_try_advisory_xact_lock('partitions'::regclass::oid::int, 1) then
     return;
   end if;
