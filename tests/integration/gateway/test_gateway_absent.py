@@ -12,6 +12,7 @@ from headgate.wire.kafka import Record, encode_batch
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages import leadership as lead
 from headgate.wire.kafka.messages import security
+from headgate.wire.kafka.messages.cluster import METADATA, AskedTopic, MetadataRequest
 from headgate.wire.kafka.messages.configs import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
 from headgate.wire.kafka.messages.membership import FIND_COORDINATOR, FindCoordinatorRequest
 from headgate.wire.kafka.messages.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
@@ -147,6 +148,17 @@ def test_the_quorum_has_one_voter(gateway: GatewayThread) -> None:
             assert partition.leader_id == cluster.controller.node_id
             assert [each.replica_id for each in partition.current_voters] == [cluster.controller.node_id]
             assert answer.nodes[0].listeners[0].port == cluster.controller.port
+
+
+def test_internal_topics_are_there_and_empty(fresh_database: str) -> None:
+    """For tools that look at them; what Kafka keeps there is in tables."""
+    with running(fresh_database) as gateway, RawClient(gateway.port) as client:
+        name = "__consumer_offsets"
+        (found,) = client.ask(METADATA, 9, MetadataRequest(topics=(AskedTopic(name=name),))).topics
+        assert (found.error_code, found.is_internal) == (0, True)
+        (refused,) = client.produce(name, b"v").responses[0].partition_responses
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert client.fetch(name).responses[0].partitions[0].high_watermark == 0
 
 
 def test_what_has_settings(gateway: GatewayThread, topic: str) -> None:

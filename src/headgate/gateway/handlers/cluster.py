@@ -28,9 +28,11 @@ from headgate.wire.kafka.messages.cluster import (
 from headgate.wire.kafka.messages.shared import Cursor
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["FAILURES", "HANDLERS", "find_topic"]
+__all__ = ["FAILURES", "HANDLERS", "INTERNAL_TOPICS", "find_topic"]
 
 LEADER_EPOCH = 0  # a partition has no owner that could change
+# Kafka keeps its own things there. Here they are in tables, and these are empty, for tools that look at them.
+INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 _NOT_ASKED = -(2**31)
 # Bit sets of the operations that anybody may do: read, write, create, delete, alter, describe, ... as the protocol
 # numbers them.
@@ -79,8 +81,9 @@ async def _found_or_made(context: Context, asked: AskedTopic, *, may_make: bool)
         # A name that no topic can have is told apart from one that no topic has.
         await context.store.catalog.create(asked.name, 1, {}, validate_only=True)
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    settings = {"cleanup.policy": "compact"} if asked.name in INTERNAL_TOPICS else {}
     try:
-        return await context.store.catalog.create(asked.name, context.options.default_partitions, {})
+        return await context.store.catalog.create(asked.name, context.options.default_partitions, settings)
     except Refused as refused:
         if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
@@ -105,6 +108,7 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> Topi
     return TopicMetadata(
         name=topic.name,
         topic_id=topic.uuid,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_partition(context.cluster, index, part_id) for index, part_id in enumerate(topic.parts)),
         topic_authorized_operations=(_TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED),
     )

@@ -7,7 +7,7 @@ import logging
 import time
 
 from headgate.gateway.context import Context, Failures, Handlers
-from headgate.gateway.handlers.cluster import find_topic
+from headgate.gateway.handlers.cluster import INTERNAL_TOPICS, find_topic
 from headgate.gateway.store import Appended, Topic
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -71,6 +71,8 @@ async def _start(context: Context, topic: ProduceTopic) -> list[_Started]:
         found = await find_topic(context, topic.name, topic.topic_id)
     except Refused as refused:
         return [refused] * len(topic.partition_data)
+    if found.name in INTERNAL_TOPICS:
+        return [Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to it")] * len(topic.partition_data)
     started: list[_Started] = []
     for partition in topic.partition_data:
         if not 0 <= partition.index < len(found.parts):
