@@ -53,8 +53,8 @@ def _measure(bench: Bench, server: str) -> None:
 
 
 def _measure_stock(bench: Bench) -> None:
-    """The same on Debian's PostgreSQL with its default settings, where it is installed."""
-    if not is_installed():
+    """The same on Debian's PostgreSQL with its default settings, where it is installed and there is time."""
+    if bench.quick or not is_installed():
         return
     of_stock = Bench(bench.name, bench.directory, bench.quick, bench.rows)
     run = bench.directory / "stock" / "run"

@@ -3,7 +3,8 @@
 -- A partition at a time: a plan for one is made in a fraction of what a plan for a hundred takes.
 create or replace function next_in_log(of_gno int, after_pos bigint, n int) returns next_position[]
 language plpgsql stable set search_path from current set plan_cache_mode = force_custom_plan
-set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashjoin = off
+set enable_mergejoin = off as $$
 declare
   after bigint := least(after_pos, 1::bigint << 62);  -- so that there is a next one to any
   chunk next_position[] := '{}';
@@ -16,15 +17,22 @@ declare
 begin
   while start_pos >> 32 <= last_part and cardinality(chunk) < n loop
     end_pos := ((start_pos >> 32) + 1) << 32;
+    -- Set-returning functions in a list hand out one element at a time, so that the limit ends them; in FROM, a batch
+    -- would be taken apart as a whole. The order is that of the innermost query.
     part := array(
-      select row(b.first_pos + greatest(after - b.first_pos + 1, 0) + i.ord - 1, i.event_id,
-        array[r.subscription_id])::next_position
-      from batches as b join log_readers as r
-        on r.gno = of_gno and b.first_pos > r.from_pos and (r.to_pos is null or b.first_pos <= r.to_pos)
-      cross join lateral unnest(b.event_ids[greatest(least(after - b.first_pos + 2, 200000), 1)::int:])
-        with ordinality as i(event_id, ord)
-      where b.first_pos >= start_pos and b.first_pos < end_pos and i.event_id is not null
-      order by b.first_pos, i.ord limit n - cardinality(chunk));
+      select row(x.first_pos + x.skipped + x.ord - 1, x.event_id, array[x.subscription_id])::next_position
+      from (
+        select b.first_pos, b.skipped, b.subscription_id, unnest(b.ids) as event_id,
+          generate_series(1, cardinality(b.ids)) as ord
+        from (
+          select b.first_pos, greatest(after - b.first_pos + 1, 0) as skipped, r.subscription_id,
+            b.event_ids[greatest(least(after - b.first_pos + 2, 200000), 1)::int:] as ids
+          from batches as b join log_readers as r
+            on r.gno = of_gno and b.first_pos > r.from_pos and (r.to_pos is null or b.first_pos <= r.to_pos)
+          where b.first_pos >= start_pos and b.first_pos < end_pos
+          order by b.first_pos) as b
+      ) as x
+      where x.event_id is not null limit n - cardinality(chunk));
     chunk := chunk || part;
     start_pos := coalesce((select min(p.number) << 32 from partitions as p
       where p.parent = 'batches' and p.number >= end_pos >> 32), end_pos);
