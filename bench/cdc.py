@@ -15,6 +15,7 @@ from datetime import datetime
 
 import psycopg
 
+from bench.cdc_backlog import measure_backlog
 from bench.cdc_load import STREAM, SUBJECTS, Admin, await_messages, fill, follower, make_table, update, writing
 from bench.cdc_parts import measure_parts
 from bench.harness import Bench
@@ -46,6 +47,7 @@ def measure(bench: Bench) -> None:
                 make_table(admin, name)
             admin.execute(f"create publication bench for table {', '.join(_TABLES)}".encode())
             measure_parts(bench, endpoints, admin, rows)
+            measure_backlog(bench, endpoints, admin, rows)
             _whole(bench, endpoints, admin, rows)
     f = bench.figures
     limit = f["reader_and_publisher_together_rows_per_second"]
