@@ -106,6 +106,7 @@ def long_topics(door: psycopg.Connection) -> tuple[str, str]:
         "select * from kafka.since(%s, now() - interval '30 days', 10)",
         "select * from kafka.after(%s, -1, 10)",
     ],
+    ids=["newest", "last", "last seconds", "from the first time", "from the first"],
 )
 def test_a_long_topic_costs_no_more(door: psycopg.Connection, long_topics: tuple[str, str], query: str) -> None:
     """Halving takes a step more each time that a topic doubles; a scan would take four times as long."""
