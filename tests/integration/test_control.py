@@ -46,6 +46,9 @@ class Fake:
     def gateway_metrics(self) -> dict[str, Any] | None:
         return None
 
+    def broker_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def stores(self) -> Stores:
         return Stores()
 

@@ -96,6 +96,20 @@ _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
 )
 
 
+# As `broker_status` counts them, up to ten thousand of what there may be many of.
+_BROKER = {
+    "groups": "Groups.",
+    "subscriptions": "Subscriptions that have not expired.",
+    "parked": "Subscriptions that are not matched for now.",
+    "resuming": "Parked subscriptions that catch up.",
+    "failing": "Subscriptions whose condition has failed.",
+    "dead_letters": "Events that handlers or conditions gave up on.",
+    "rejected": "Scheduled events that could not be dispatched.",
+    "scheduled": "Events that are due later.",
+    "overrun": "Groups that lagged too far and have lost events.",
+}
+
+
 def _histogram(seconds: Mapping[str, Any]) -> tuple[list[tuple[str, float]], float]:
     """Counts per bucket, as the cumulative ones that Prometheus wants."""
     limits = [*(str(limit) for limit in seconds["limits"]), "+Inf"]
@@ -214,6 +228,19 @@ class _Gateway(Collector):
             yield latency
 
 
+class _Broker(Collector):
+    """What the process of the broker has told."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("headgate_broker_up", "1 while the broker serves.", value=self._told.get("up", 0))
+        for key, text in _BROKER.items():
+            if key in self._told:
+                yield GaugeMetricFamily(f"headgate_broker_{key}", text, value=self._told[key])
+
+
 def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
     return zip([*LATENCY_BUCKETS_S, "+Inf"], counts, strict=True)
 
@@ -222,10 +249,13 @@ def render(
     reports: Sequence[Report],
     snapshots: Sequence[Mapping[str, Any]] = (),
     gateway: Mapping[str, Any] | None = None,
+    broker: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The metrics page."""
     registry = CollectorRegistry()
     registry.register(_Pipelines(reports, snapshots))
     if gateway is not None:
         registry.register(_Gateway(gateway))
+    if broker is not None:
+        registry.register(_Broker(broker))
     return generate_latest(registry)

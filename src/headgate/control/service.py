@@ -14,7 +14,7 @@ from typing import Any
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
-from headgate.control.child import ServerProcess
+from headgate.control.broker import BrokerProcess
 from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
@@ -39,7 +39,6 @@ __all__ = ["Service", "open_stack"]
 _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
-_BROKER_STOP_S = 8.0
 
 
 def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
@@ -89,7 +88,7 @@ class Service:
         self._spark: SparkSession | None = None
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
-        self._broker: ServerProcess | None = None
+        self._broker: BrokerProcess | None = None
         self._relay: RelayProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
         self.endpoints: Endpoints | None = None
@@ -141,7 +140,7 @@ class Service:
         self._progress("starting the broker")
         url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
         options = self._config.broker.options(url)
-        self._broker = ServerProcess("broker", "headgate.broker.doors", options, stop_s=_BROKER_STOP_S)
+        self._broker = BrokerProcess(options)
         self._broker.start()
 
     def _start_relay(self) -> None:
@@ -209,6 +208,10 @@ class Service:
     def gateway_metrics(self) -> dict[str, Any] | None:
         """What the gateway has counted; None without one."""
         return self._gateway.metrics() if self._gateway else None
+
+    def broker_metrics(self) -> dict[str, Any] | None:
+        """What the broker has counted; None without one."""
+        return self._broker.metrics() if self._broker else None
 
     def stores(self) -> Stores:
         """What of the service is in PostgreSQL, for those who look at it."""

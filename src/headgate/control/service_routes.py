@@ -32,6 +32,8 @@ class Controlled(SnapshotMaker, Protocol):
 
     def gateway_metrics(self) -> dict[str, Any] | None: ...
 
+    def broker_metrics(self) -> dict[str, Any] | None: ...
+
     def stores(self) -> Stores: ...
 
     def control(self) -> PipelineControl: ...
@@ -64,7 +66,8 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         service = self._service()
-        page = metrics.render(service.reports(), service.snapshots(), service.gateway_metrics())
+        gateway, broker = service.gateway_metrics(), service.broker_metrics()
+        page = metrics.render(service.reports(), service.snapshots(), gateway, broker)
         return Response(page, media_type=metrics.CONTENT_TYPE)
 
     async def stream_info(self, request: Request) -> Response:

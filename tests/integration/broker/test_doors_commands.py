@@ -6,6 +6,8 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -115,6 +117,13 @@ token = "s3cret-of-doors"
         assert broker["status"] == "running"
         assert httpx.get(f"{broker['url']}/events?topic=t").status_code == 401
         assert httpx.get(f"{service.url}/ready").json() == {"ready": True, "pipelines": {"broker": "running"}}
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("select headgate.publish('later', '1', due_at => now() + interval '1 hour')")
+        deadline = time.monotonic() + 60
+        while "headgate_broker_scheduled 1.0" not in httpx.get(f"{service.url}/metrics").text:
+            assert time.monotonic() < deadline, "what is in the broker is not told"
+            threading.Event().wait(0.1)
+        assert service.status()["broker"]["problem"] is None
         page = httpx.get(service.url).text
         assert broker["url"] in page
         assert "s3cret" not in page

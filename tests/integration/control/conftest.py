@@ -49,6 +49,9 @@ class Shop:
     def gateway_metrics(self) -> dict[str, Any] | None:
         return None
 
+    def broker_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def stores(self) -> Stores:
         return Stores()
 

@@ -30,6 +30,7 @@ from headgate.model.listening import listen
 __all__ = ["Doors", "serve"]
 
 _STOP_S = 8  # more than a webhook may take
+_LOOK_S = 5.0
 
 
 class _Server(uvicorn.Server):
@@ -49,6 +50,7 @@ class Doors:
         self._duties = Duties(self._database, new_client_id(), _nothing)
         self._events = EventDoor(self._database, options.limits)
         self._webhooks = WebhookWorker(self._database, options.allow_private)
+        self._status: dict[str, Any] = {}
         self._socket = listen(options.host, options.port, backlog=128, where="broker.port")
         config = uvicorn.Config(
             self._application(),
@@ -69,7 +71,7 @@ class Doors:
         doors = cls(options)
         await doors._database.open()
         database, duties = doors._database, doors._duties
-        work = (*duties.loops, database.hear_of_groups, database.hear_of_webhooks)
+        work = (*duties.loops, database.hear_of_groups, database.hear_of_webhooks, doors._look)
         loops = [asyncio.create_task(persist(each, whatever=True)) for each in work]
         webhooks = [asyncio.create_task(doors._webhooks.run())] if options.webhooks else []
         server = asyncio.create_task(doors._server.serve(sockets=[doors._socket]))
@@ -99,7 +101,15 @@ class Doors:
             "webhook_events_delivered_total": counted.delivered,
             "webhook_events_retried_total": counted.retried,
             "webhook_events_buried_total": counted.buried,
+            **self._status,
         }
+
+    async def _look(self) -> None:
+        """What there is in the broker, for those who watch it."""
+        while True:
+            found = await self._database.fetch("select to_jsonb(s) from {schema}.broker_status_v1() as s")
+            self._status = found[0][0]
+            await asyncio.sleep(_LOOK_S)
 
     def _application(self) -> ASGIApp:
         routes = [Route("/health", self._health)]

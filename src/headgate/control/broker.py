@@ -1,0 +1,23 @@
+"""The broker beside the pipelines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.broker.doors.options import DoorOptions
+from headgate.control.child import ServerProcess
+
+__all__ = ["BrokerProcess"]
+
+_STOP_S = 10.0
+
+
+class BrokerProcess(ServerProcess):
+    """The doors of a broker, started and watched."""
+
+    def __init__(self, options: DoorOptions) -> None:
+        super().__init__("broker", "headgate.broker.doors", options, stop_s=_STOP_S)
+
+    def status(self) -> dict[str, Any]:
+        """With the first problem there is: of one tenant mostly, so the broker itself is not degraded by it."""
+        return super().status() | {"problem": self.metrics().get("problem")}
