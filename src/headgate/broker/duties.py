@@ -21,6 +21,7 @@ from headgate.broker.database import Database, wait
 __all__ = ["Duties", "new_client_id"]
 
 PREFIX = "broker-client-"  # of those who take part; others may be in that table, too
+POLL_LIMIT_S = 10.0  # a condition that takes for ever is cancelled then, and parked
 POLL_S = (
     0.01  # between polls while there is much to dispatch, or nobody wakes us; it gets longer when there is nothing,
 )
@@ -118,7 +119,7 @@ class Duties:
         while True:
             self._published.clear()
             self._turned.clear()
-            ((dispatched, more),) = await self._database.fetch(POLL, not is_busy)
+            ((dispatched, more),) = await self._database.fetch_within(POLL_LIMIT_S, POLL, not is_busy)
             is_busy = more or dispatched >= BUSY
             if self._wanted != (self._hears and not is_busy):
                 await self._want(self._hears and not is_busy)

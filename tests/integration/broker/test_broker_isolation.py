@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -9,7 +10,10 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from headgate.broker import BrokerClient, Message, Subscription
 from tests.integration.broker.brokers import Broker, Headgate, drain
+from tests.integration.broker.clients import Seen, running, until
+from tests.integration.broker.clients import connect as open_session
 from tests.integration.broker.conftest import Connect
 from tests.integration.broker.servers import every_server
 
@@ -120,6 +124,26 @@ def test_a_statement_timeout_stops_nobody_for_ever(ours: Broker, connect: Connec
     assert len(drain(ours, "neighbour")) == 1
     parked = ours.db.execute("select subscription_id, resuming from parked").fetchall()
     assert parked == [(slow, False)]
+
+
+@pytest.mark.timeout(120)
+def test_a_client_stops_an_endless_condition(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has set a timeout: the client tells the server to stop, the condition is parked, others go on."""
+    monkeypatch.setattr("headgate.broker.duties.POLL_LIMIT_S", 1.0)
+
+    async def story() -> None:
+        async with BrokerClient(database, group="slow") as slow, BrokerClient(database, group="good") as good:
+            never, seen = Seen(), Seen()
+            await slow.register_reliable_handler(Subscription(ENDLESS), never, name="h")
+            await good.register_reliable_handler(Subscription("e.topic = 'slow' "), seen, name="h")
+            async with running(good):
+                await good.publish(Message("slow", {"n": 1}))
+                assert await seen.wait_for(1) == [{"n": 1}]
+                async with await open_session(database) as db:
+                    assert (await until(db, "select resuming from parked where not resuming")) == (False,)
+            assert never.events == []
+
+    asyncio.run(story())
 
 
 def test_resuming_takes_no_lock_while_it_evaluates(ours: Broker, connect: Connect) -> None:

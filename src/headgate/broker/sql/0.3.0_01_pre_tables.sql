@@ -107,7 +107,8 @@ create table parked_subscriptions (
   next_pos bigint not null,
   event_id bigint,
   error text not null,
-  resuming boolean not null default false
+  resuming boolean not null default false,
+  waits boolean not null default false              -- until what it is parked for has been dispatched without it
 );
 
 -- Events that a condition raised an error on are in dead_letters; here is how many there were of late.

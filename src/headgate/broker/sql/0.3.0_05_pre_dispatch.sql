@@ -133,7 +133,7 @@ language sql volatile set search_path from current as $$
   insert into parked_subscriptions as p (subscription_id, next_pos, event_id, error, resuming)
   values (sid, from_pos, of_event, reason, go_on)
   on conflict (subscription_id) do update set at = clock_timestamp(), next_pos = from_pos, event_id = of_event,
-    error = reason, resuming = go_on
+    error = reason, resuming = go_on, waits = false
 $$;
 
 -- Some conditions on some events, of which the first has the position after `at_pos` and the place `first` in a batch;
@@ -288,6 +288,7 @@ begin
         -- and the one that is cancelled again stays parked.
         perform park_subscription(s.id, at_pos + kept + 1, slice[1], 'evaluation was cancelled: it took too long', true)
           from subscriptions as s where s.cond_id = any (chunk) and s.expired_at is null and s.id <> all (parked);
+        update parked_subscriptions set waits = true where resuming and subscription_id <> all (parked);
         found_rows := array(select m from unnest(found_rows) as m where m.ord <= kept);
         return;
       end;

@@ -61,7 +61,10 @@ declare
   began timestamptz := clock_timestamp();
 begin
   cancelled := false;
-  select * into p from parked_subscriptions where resuming order by at limit 1 for update skip locked;
+  -- One that waits has missed nothing yet: to let it go on at once would bring it back to where it was cancelled.
+  select * into p from parked_subscriptions where resuming and not (waits and next_pos > (
+      select d.pos from dispatcher_state as d order by d.id desc limit 1))
+    order by at limit 1 for update skip locked;
   if not found then
     return;
   end if;

@@ -19,8 +19,8 @@ from headgate.commitlog.append import APPEND_SQL, SESSION_SQL, Appended, Outcome
 from headgate.commitlog.parameters import TYPES_SQL, register
 from headgate.commitlog.prepare import Batch
 from headgate.gateway.health import Health
-from headgate.gateway.store.deadline import within
 from headgate.gateway.store.settings import StoreSettings
+from headgate.postgres import within
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 

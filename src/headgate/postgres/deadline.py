@@ -18,7 +18,7 @@ import psycopg
 __all__ = ["within"]
 
 T = TypeVar("T")
-_CANCEL_S = 1.0  # for the server to hear that nobody wants it any more, and again for it to obey
+_CANCELS, _CANCEL_S = 3, 1.0  # for the server to hear that nobody wants it any more, and again for it to obey
 
 
 async def within(seconds: float, connection: psycopg.AsyncConnection, work: Coroutine[Any, Any, T]) -> T:
@@ -29,10 +29,13 @@ async def within(seconds: float, connection: psycopg.AsyncConnection, work: Coro
     """
     running = asyncio.ensure_future(work)
     try:
-        if not await _ends(running, seconds):
-            with suppress(psycopg.Error):
-                await connection.cancel_safe(timeout=_CANCEL_S)
-        if not await _ends(running, _CANCEL_S):
+        is_over = await _ends(running, seconds)
+        for _ in range(_CANCELS):  # a function may catch the first and go on
+            if not is_over:
+                with suppress(psycopg.Error):
+                    await connection.cancel_safe(timeout=_CANCEL_S)
+                is_over = await _ends(running, _CANCEL_S)
+        if not is_over:
             raise TimeoutError
         return running.result()
     finally:
