@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -31,6 +32,11 @@ for name in [name for name in os.environ if name.startswith("HEADGATE_") and not
 
 # Tests start Java dozens of times, for seconds each: optimising their code costs more than it gives.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_runtest_setup() -> None:
+    """Commands set the level of the whole process: what one is told must not change what the next test sees."""
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.hookimpl(trylast=True)

@@ -176,9 +176,15 @@ def test_heartbeats_and_no_snapshot(project: Project, server: PostgresServer, na
         process.communicate(timeout=90)
     found = read_stream(nats_url, stream, 3)
     assert {message.subject for message in found} == {"__debezium-heartbeat.s"}
+    delete_stream(nats_url, stream)  # no other one can take the subject of heartbeats
     times = [json.loads(message.data) for message in found]
     assert all(each.keys() == {"ts_ms"} for each in times)
     assert [each["ts_ms"] for each in times] == sorted(each["ts_ms"] for each in times)
+
+
+def delete_stream(nats: str, stream: str) -> None:
+    with JetStream.open(NatsOptions(url=nats, stream=stream, subjects=("x",))) as jetstream:
+        jetstream.delete_stream(stream)
 
 
 def message_count(nats: str, stream: str) -> int:

@@ -71,7 +71,7 @@ def test_nothing_is_lost_repeated_or_reordered(tmp_path: Path) -> None:
         ports = [free_port(), free_port()]
         servers = ",".join(f"127.0.0.1:{port}" for port in ports)
         with gateway_process(tmp_path, url, ports[0]) as first, gateway_process(tmp_path, url, ports[1]) as second:
-            wait_until(lambda: all(map(listening, ports)), 60, "the gateways do not start")
+            wait_until(lambda: all(map(listening, ports)), 240, "the gateways do not start")
             admin = AdminClient({"bootstrap.servers": servers})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(20)
             history = History()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.broker.buffer import PublishBuffer
 from headgate.broker.messages import Message
 from headgate.broker.transactions import Encoded
+from headgate.model import DataError
 
 
 @given(
@@ -30,7 +31,7 @@ def test_order_ids_and_bounds(count: int, size: int, room: int, refused: set[int
             assert len(buffer._waiting) <= size + room
             await asyncio.sleep(0)
             if refused.intersection(numbers):
-                raise psycopg.DataError("it is refused")
+                raise psycopg.errors.InvalidTextRepresentation("it is refused")
             published.extend(numbers)
             return [number + 1000 for number in numbers]
 
@@ -39,7 +40,7 @@ def test_order_ids_and_bounds(count: int, size: int, room: int, refused: set[int
         await buffer.end(20)
         for number, future in enumerate(futures):
             if number in refused:
-                assert isinstance(future.exception(), psycopg.DataError)
+                assert isinstance(future.exception(), DataError)
             else:
                 assert future.result() == number + 1000
 

@@ -117,7 +117,7 @@ def test_bomb_is_refused_before_it_takes_the_memory() -> None:
     bomb = compress(Codec.GZIP, bytes(MAX_PLAIN_BYTES + 1))
     batch = sealed(with_records(bomb, 1), 21, ">h", Codec.GZIP)
     assert len(batch) < 1_000_000
-    assert refused(batch) is ErrorCode.CORRUPT_MESSAGE
+    assert refused(batch) is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_lengths_in_a_long_form_are_rewritten_for_sql() -> None:
