@@ -80,14 +80,14 @@ def test_idle_clients_cost_next_to_nothing(database: str) -> None:
             await asyncio.sleep(0.5)  # their pauses grow
             count = 0
             for client in many:
-                fetch = client._database.fetch
+                run = client._database.run
 
-                async def counting(statement: str, *values: object, fetch=fetch):  # type: ignore[no-untyped-def]
+                async def counting(work, run=run):  # type: ignore[no-untyped-def]
                     nonlocal count
                     count += 1
-                    return await fetch(statement, *values)
+                    return await run(work)
 
-                client._database.fetch = counting  # type: ignore[method-assign]
+                client._database.run = counting  # type: ignore[method-assign]
             began = time.monotonic()
             await asyncio.sleep(2.0)
             per_s = count / (time.monotonic() - began)
