@@ -70,9 +70,12 @@ def test_groups_that_were_read_let_partitions_go(crowded: psycopg.Connection[Any
         "insert into group_cursors (gno, pos)"
         " select gno, (select max(pos) from dispatcher_state) from subscription_groups where gno <= 20"
     )
-    for _ in range(10):
+    left = 100
+    for _ in range(100):  # each does as much as it may take the time for, which on a busy machine is little
         crowded.execute("select maintain(now() + interval '34 hours')")
-    left = crowded.execute("select count(*) from partitions where parent = 'deliveries'").fetchall()[0][0]
+        left = crowded.execute("select count(*) from partitions where parent = 'deliveries'").fetchall()[0][0]
+        if left < 15:
+            break
     assert left < 15
 
 

@@ -55,7 +55,7 @@ def test_announced_frames_hold_nothing(fresh_database: str, topic: str) -> None:
         client.create(topic)
         began = time.monotonic()
         assert client.produce(topic, os.urandom(900_000)).responses[0].partition_responses[0].error_code == 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 15
         assert gateway.gateway.services.budget.used < MEGA
 
 
@@ -70,9 +70,10 @@ def test_half_sent_frames_hold_up_nobody_for_long(fresh_database: str, topic: st
             began = time.monotonic()
             for _ in range(20):
                 assert client.produce(topic, b"small").responses[0].partition_responses[0].error_code == 0
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
+            client.socket.settimeout(TIMEOUT_S)
             assert client.produce(topic, os.urandom(900_000)).responses[0].partition_responses[0].error_code == 0
-            assert time.monotonic() - began < 45
+            assert time.monotonic() - began < TIMEOUT_S
         wait_for(lambda: budget.used == 0, "memory was not given back")
 
 
@@ -126,7 +127,7 @@ def test_bombs_are_refused_and_nobody_waits(fresh_database: str, topic: str, cod
             for thread in threads:
                 thread.join()
     assert set(answers) == {ErrorCode.MESSAGE_TOO_LARGE}
-    assert slowest < 5
+    assert slowest < 15
     assert most_rss - before < 300 * MEGA
 
 
