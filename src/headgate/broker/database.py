@@ -86,7 +86,7 @@ class Database:
         return await self.run(work)
 
     async def fetch_within(self, seconds: float, statement: str, *values: Any) -> list[Any]:
-        """As `fetch`, but the server is told to stop when it takes longer."""
+        """Run a statement and return its rows; cancel it on the server after `seconds`."""
 
         async def work(connection: psycopg.AsyncConnection[Any]) -> list[Any]:
             async def ask() -> list[Any]:

@@ -159,7 +159,7 @@ class Duties:
         self._wanted = wanted
 
     async def _be_alive(self) -> Sequence[str]:
-        """Who is on duty, and who is next."""
+        """Write a heartbeat; return the ids of the client on duty and of the next in line."""
         ((known, history, alive),) = await self._database.fetch(HEARTBEAT, self._id, PREFIX, ALIVE_S)
         if not known:
             statement = "insert into {schema}.clients (id) values (%s) on conflict do nothing returning 1"

@@ -102,7 +102,7 @@ def purge_dead_letters(
 
 
 def _chosen(connection: psycopg.Connection, letters: list[int] | None, group: str | None) -> list[int]:
-    """Those that were named. Nothing named is a mistake, and not all of them."""
+    """Return the ids to act on; refuse a call that names neither ids nor a group."""
     if not letters and group is None:
         raise UsageError("which dead letters?", remedy="give their ids, or --group NAME")
     query = (

@@ -15,14 +15,14 @@ __all__ = ["Budget", "Reader"]
 
 
 class Reader(Protocol):
-    """Who has begun to read a large frame."""
+    """A connection that is receiving a large frame."""
 
     @property
     def address(self) -> str:
         """From where it comes: one address cannot take more than half of everything."""
 
     def resume(self) -> None:
-        """It may ask again."""
+        """Called when memory may be free: ask `may_read` again."""
 
 
 class Budget:
@@ -54,11 +54,11 @@ class Budget:
         self._wake()
 
     def begin(self, size: int) -> None:
-        """So many of the bytes are a request that is whole."""
+        """Count a complete request of `size` bytes as being worked on."""
         self._working += size
 
     def end(self, size: int) -> None:
-        """The request is answered."""
+        """Count such a request as answered, and let waiting connections read."""
         self._working -= size
         self._wake()
 

@@ -17,7 +17,6 @@ from headgate.broker.memory import InMemoryClient
 from headgate.model import DataError, UsageError
 from tests.integration.broker.clients import eventually
 
-Client = BrokerClient | InMemoryClient
 TOPIC = Subscription.to_topics("t")
 
 

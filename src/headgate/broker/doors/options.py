@@ -17,7 +17,7 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\
 
 
 def check_origin(origin: str) -> None:
-    """As browsers send it: with a scheme, in small letters, and without a path. There is no word for all of them."""
+    """Check an allowed origin: scheme and host, lower case, no path; a wildcard is refused."""
     if not _ORIGIN.fullmatch(origin):
         raise ConfigError(
             f"{origin!r} is no origin of a web page", where="broker.origins", remedy='such as "https://shop.example"'
