@@ -146,12 +146,18 @@ begin
   for part in
     select * from partitions
     where done_pos <= low and closed_at < as_of - config_value('partition_retention_period')::interval
-    order by number, parent limit at_most
+    order by number, parent
   loop
+    exit when dropped >= at_most;
     begin
       -- The parent first, as those who publish do.
-      execute format('lock table only %I, %I in access exclusive mode', part.parent,
-        partition_name(part.parent, part.number));
+      execute format('lock table only %I in access exclusive mode', part.parent);
+    exception when lock_not_available then
+      exit;  -- somebody is publishing and stays open; each further try would make others wait again
+    end;
+    begin
+      -- Nobody writes to it, but it may be read, vacuumed or dumped, for hours: others need not wait for that.
+      execute format('lock table %I in access exclusive mode nowait', partition_name(part.parent, part.number));
       -- Somebody may have drawn an id before it was closed and used it after it was marked.
       if part.parent = 'events' and has_events_beyond(part.number, part.done) then
         update partitions set done = null, done_pos = null where parent = part.parent and number = part.number;
@@ -161,7 +167,7 @@ begin
       delete from partitions where parent = part.parent and number = part.number;
       dropped := dropped + 1;
     exception when lock_not_available then
-      exit;  -- somebody is publishing and stays open; each further try would make others wait again
+      null;  -- the next time
     end;
   end loop;
   return dropped;
