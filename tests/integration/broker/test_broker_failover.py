@@ -16,11 +16,14 @@ from headgate.broker import BrokerClient, FailoverError, Message, Subscription, 
 from headgate.broker.doors.house import Doors
 from headgate.broker.doors.options import DoorOptions
 from headgate.embedded.postgres import PostgresServer
+from headgate.sources.broker.group import BrokerGroup, StreamOffset
+from headgate.sources.broker.options import BrokerSourceOptions
 from tests.cdc.standby import cut_off, promote, standby_of, two_hosts, wait_for_replay
 from tests.integration.broker.clients import Seen, connect, eventually, running, until
 from tests.integration.broker.doors import Ear, Heard
 
 T = Subscription.to_topics("t")
+NO_END = 2**63 - 1
 
 
 @dataclass
@@ -95,6 +98,42 @@ def test_listeners_and_handlers_after_a_failover_that_lost_events(pair: Pair) ->
             listening.cancel()
 
     asyncio.run(story())
+
+
+def test_a_stream_after_a_failover_that_lost_events(pair: Pair) -> None:
+    """Also one that had planned to read what is gone; known positions are others' now, and have other ids."""
+
+    def publish_now(url: str, *numbers: int) -> None:
+        asyncio.run(publish(url, *numbers))
+
+    def read(begin: StreamOffset, end: StreamOffset) -> list[dict[str, Any]]:
+        after = begin.pos if end.after is None else end.after
+        return [row for batch in source.read(after, end) for row in batch.to_pylist()]
+
+    source = BrokerGroup(BrokerSourceOptions.from_spark({"url": pair.url, "group": "spark"}))
+    start = source.begin()
+    publish_now(pair.url, *range(5))
+    first = source.plan(start, 100, NO_END)
+    seen = read(start, first)
+    source.commit(first)
+    pair.cut()
+    publish_now(pair.primary.url, 100, 101, 102)
+    lost = source.plan(first, 100, NO_END)
+    seen += read(first, lost)
+    pair.fail_over()
+    source.close()
+    publish_now(pair.standby.url, *range(200, 210))
+    assert read(first, lost) == []  # which a stream that starts again does first
+    source.commit(lost)
+    after = source.plan(lost, 100, NO_END)
+    new = read(lost, after)
+    source.commit(after)
+    assert [int(row["payload"]) for row in seen] == [*range(5), 100, 101, 102]
+    assert [int(row["payload"]) for row in new] == list(range(200, 210))
+    assert min(row["_position"] for row in new) > max(row["_position"] for row in seen)
+    publish_now(pair.standby.url, 300)
+    assert [int(row["payload"]) for row in read(after, source.plan(after, 100, NO_END))] == [300]
+    source.release()
 
 
 def test_a_listener_that_a_failover_forgot_is_known_again(pair: Pair) -> None:

@@ -17,9 +17,10 @@ from headgate.config import Config
 from headgate.destinations.broker import BrokerDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.model import AuthError, ConnectError, DataError, StateError, Status, UsageError
+from headgate.model.position import Position, origin_of
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.supervisor import Supervisor
-from headgate.sources.broker.group import BrokerGroup
+from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
 from tests.contract.destinations.test_contract import rows
 
@@ -32,8 +33,13 @@ def group(url: str, **options: str) -> BrokerGroup:
     return BrokerGroup(BrokerSourceOptions.from_spark({"url": url, "group": "spark"} | options))
 
 
-def read(group: BrokerGroup, after: int, end: int) -> list[dict[str, Any]]:
-    return [row for batch in group.read(after, end) for row in batch.to_pylist()]
+def read(group: BrokerGroup, after: StreamOffset, end: StreamOffset) -> list[dict[str, Any]]:
+    begin = after.pos if end.after is None else end.after
+    return [row for batch in group.read(begin, end) for row in batch.to_pylist()]
+
+
+def payloads(rows: list[dict[str, Any]]) -> list[Any]:
+    return [json.loads(row["payload"]) for row in rows]
 
 
 def publish(db: psycopg.Connection[Any], *events: tuple[str, Any]) -> None:
@@ -45,7 +51,7 @@ def test_events_are_read_again_until_they_are_committed(db: psycopg.Connection[A
     source = group(database, subscribe="orders,refunds")
     start = source.begin()
     publish(db, *[("orders" if n % 2 else "other", n) for n in range(100)], ("refunds", 'a "quoted"\n, line \\ é'))
-    end = source.reach(start, 1000, NO_END)
+    end = source.plan(start, 1000, NO_END)
     first = read(source, start, end)
     assert [row["payload"] for row in first][:-1] == [str(n) for n in range(1, 100, 2)]
     assert json.loads(first[-1]["payload"]) == 'a "quoted"\n, line \\ é'
@@ -55,27 +61,82 @@ def test_events_are_read_again_until_they_are_committed(db: psycopg.Connection[A
     assert len({tuple(row["subscription_ids"]) for row in first}) == 1
     again = pickle.loads(pickle.dumps(source))
     assert read(again, start, end) == first
-    middle = source.reach(start, 10, NO_END)
+    middle = source.plan(start, 10, NO_END)
     assert read(again, start, middle) + read(again, middle, end) == first
     source.commit(end)
     other = group(database, subscribe="orders,refunds")
-    assert other.begin() == end
+    assert other.begin().pos == end.pos
     other.close()
-    assert source.reach(end, 10, NO_END) == end
+    assert source.plan(end, 10, NO_END) == end
     source.release()
     again.close()
+
+
+@pytest.mark.parametrize("when", ["planned", "read", "committed", "restarted"])
+def test_a_group_that_is_moved_is_read_from_there(db: psycopg.Connection[Any], database: str, when: str) -> None:
+    """Whatever the stream is doing at that moment, also by a program that knows only the checkpoint."""
+    source = group(database)
+    start = source.begin()
+    publish(db, *[("orders", n) for n in range(10)])
+    middle = source.plan(start, 4, NO_END)
+    first = read(source, start, middle)
+    source.commit(middle)
+    end = source.plan(middle, 10, NO_END)
+    if when != "planned":
+        first += read(source, middle, end)
+    if when in ("committed", "restarted"):
+        source.commit(end)
+    db.execute("select seek_v1('spark', 0)")
+    if when == "planned":
+        first += read(source, middle, end)
+    if when == "restarted":
+        source.release()
+        source = group(database)
+        end = StreamOffset.from_spark(json.loads(json.dumps(end.as_dict())))
+    source.commit(end)
+    assert payloads(first) == list(range(10))
+    moved = source.plan(end, 6, NO_END)
+    again = read(source, end, moved)
+    source.commit(moved)
+    last = source.plan(moved, 10, NO_END)
+    again += read(source, moved, last)
+    assert payloads(again) == list(range(10))
+    assert min(row["_position"] for row in again) > max(row["_position"] for row in first)
+    source.commit(last)
+    assert db.execute("select behind from group_status").fetchall() == [(0,)]
+    db.execute("select seek_v1('spark', %s)", [start.pos])
+    publish(db, ("orders", 10))
+    db.execute("select poll_for_events_v1()")
+    db.execute("select seek_v1('spark', (select max(pos) from dispatcher_state))")
+    ahead = source.plan(last, 10, NO_END)
+    assert read(source, last, ahead) == []
+    source.commit(ahead)
+    publish(db, ("orders", 11))
+    assert payloads(read(source, ahead, source.plan(ahead, 10, NO_END))) == [11]
+    source.release()
+
+
+def test_two_streams_do_not_pass_for_one_writer(db: psycopg.Connection[Any], database: str) -> None:
+    source = group(database)
+    start = source.begin()
+    publish(db, ("orders", 1))
+    (row,) = read(source, start, source.plan(start, 10, NO_END))
+    assert origin_of(f"headgate-one-{row['_position']}") == "headgate-one"
+    assert row["_position"] > "0000000257698037760"  # as 0.2 wrote them
+    assert Position.parse(row["_position"]).major == row["pos"]
+    source.release()
 
 
 def test_retries_are_not_for_a_stream(db: psycopg.Connection[Any], database: str) -> None:
     source = group(database)
     start = source.begin()
     publish(db, ("orders", 1))
-    end = source.reach(start, 10, NO_END)
+    end = source.plan(start, 10, NO_END)
     (row,) = read(source, start, end)
     statement = "select retry_v1(%s, 'someone', array[%s]::bigint[], 2, 'no', interval '0')"
     db.execute(statement, [row["subscription_ids"][0], row["id"]])
     publish(db, ("orders", 2))
-    assert [found["payload"] for found in read(source, end, source.reach(end, 10, NO_END))] == ["2"]
+    assert [found["payload"] for found in read(source, end, source.plan(end, 10, NO_END))] == ["2"]
     source.close()
 
 
@@ -83,11 +144,11 @@ def test_a_group_has_one_reader(db: psycopg.Connection[Any], database: str) -> N
     source, other = group(database), group(database, owner="another")
     start = source.begin()
     publish(db, ("orders", 1))
-    end = source.reach(start, 10, NO_END)
+    end = source.plan(start, 10, NO_END)
     with pytest.raises(StateError, match="another reader"):
-        other.reach(start, 10, NO_END)
+        other.plan(start, 10, NO_END)
     db.execute("update subscription_groups set lease_until = now() - interval '1 second'")
-    assert other.reach(start, 10, NO_END) == end
+    assert other.plan(start, 10, NO_END).pos == end.pos
     with pytest.raises(StateError, match="another reader"):
         source.commit(end)
     source.close()
@@ -98,7 +159,7 @@ def test_what_is_gone_stops_the_stream_unless_told_otherwise(db: psycopg.Connect
     source = group(database, subscribe="orders")
     start = source.begin()
     publish(db, ("orders", 1), ("orders", 2))
-    end = source.reach(start, 10, NO_END)
+    end = source.plan(start, 10, NO_END)
     db.execute("delete from events where payload = '1'")
     with pytest.raises(StateError, match="gone"):
         read(source, start, end)

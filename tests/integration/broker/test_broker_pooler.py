@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
@@ -16,7 +16,11 @@ from headgate.broker import BrokerClient, Message, database, install, installed
 from headgate.broker.database import Connecting
 from headgate.broker.doors.house import Doors
 from headgate.broker.doors.options import DoorOptions
+from headgate.destinations.broker import BrokerDestination
 from headgate.embedded.postgres import PostgresServer
+from headgate.sources.broker.group import BrokerGroup
+from headgate.sources.broker.options import BrokerSourceOptions
+from tests.contract.destinations.test_contract import rows
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
 from tests.integration.broker.doors import listening
 from tests.integration.broker.pooler import needs_pgbouncer, pgbouncer
@@ -121,3 +125,18 @@ def test_doors_behind_a_pooler(server: PostgresServer, pooled: str) -> None:
             assert [each.payload for each in await ear.events(1)] == [1]
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("payload", ["json", "text"])
+def test_a_pipeline_behind_a_pooler(pooled: str, payload: Literal["json", "text"]) -> None:
+    """Rows into the broker, and out of it as a stream."""
+    source = BrokerGroup(BrokerSourceOptions.from_spark({"url": pooled, "group": payload, "subscribe": payload}))
+    start = source.begin()
+    with BrokerDestination("d", pooled, payload=payload, exclusive=True).open() as sender:
+        for part in range(3):
+            sender.send(rows(payload, count=50, first=1 + 50 * part))
+            assert not sender.finish().failures
+    end = source.plan(start, 1000, 2**63 - 1)
+    assert sum(batch.num_rows for batch in source.read(start.pos, end)) == 150
+    source.commit(end)
+    source.release()

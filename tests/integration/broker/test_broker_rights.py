@@ -34,10 +34,10 @@ PUBLISHER = {
 }  # fmt: skip
 OBSERVER = {"broker_status", "broker_status_v1", "config_value", "group_status_v1", "next_positions"}
 CONSUMER = PUBLISHER | OBSERVER | {
-    "bury_v1", "bury_v2", "declare_handlers_v1", "group_cursor", "has_handler_elsewhere_v1", "heartbeat_v1",
-    "hold_group_v1", "is_alive", "leave_v1", "maintain", "note_live_v1", "read_live_v1", "read_stream_v2",
-    "resume_history_v1", "resume_stream_v2", "retry_v2", "server_history",
-    "maintain_events_table", "maintain_v1", "open_stream_v1", "poll_for_events", "poll_for_events_v1",
+    "bury_v1", "bury_v2", "commit_stream_v1", "declare_handlers_v1", "group_cursor", "has_handler_elsewhere_v1",
+    "heartbeat_v1", "hold_group_v1", "is_alive", "leave_v1", "maintain", "note_live_v1", "read_live_v1",
+    "read_stream_v2", "resume_history_v1", "resume_stream_v2", "retry_v2", "server_history",
+    "maintain_events_table", "maintain_v1", "open_stream_v1", "plan_stream_v1", "poll_for_events", "poll_for_events_v1",
     "read_next_events", "read_next_events_v1", "read_stream_v1", "redrive", "redrive_v1", "release_group_v1",
     "resume_stream_v1", "resume_subscription", "resume_subscription_v1", "retry_v1", "seek", "seek_v1",
     "set_group_cursor", "set_group_cursor_v1", "slot_of", "subscribe", "subscribe_v1", "unsubscribe", "unsubscribe_v1",
@@ -62,7 +62,7 @@ COLUMNS: dict[str, dict[tuple[str, str], set[str]]] = {
         ("insert", "clients"): {"id"},
         ("delete", "clients"): {"*"},
         ("select", "subscriptions"): {"id", "group_id", "gno", "expired_at"},
-        ("select", "subscription_groups"): {"id", "gno", "overrun_from", "overrun_to"},
+        ("select", "subscription_groups"): {"id", "gno", "overrun_from", "overrun_to", "seeks"},
         ("select", "dispatcher_state"): {"id", "pos", "system_id", "timeline"},
         ("select", "group_status"): {"*"},
     },

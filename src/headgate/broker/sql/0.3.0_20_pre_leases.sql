@@ -8,6 +8,7 @@
 lock table dispatcher_state in share row exclusive mode;  -- which a poll writes last
 
 alter table clients add column handlers jsonb not null default '[]';  -- [[subscription, handler], ...]
+alter table subscription_groups add column seeks int not null default 0;  -- how often it was moved
 
 -- These are asked at every read, so they are in the language whose plans are kept.
 create or replace function owner_of(given text) returns text
@@ -149,7 +150,8 @@ declare
   g subscription_groups;
 begin
   perform check_group(of_group);
-  update subscription_groups set owner = '(moved)', lease_until = null, epoch = next_epoch(epoch, epoch_base())
+  update subscription_groups set owner = '(moved)', lease_until = null, epoch = next_epoch(epoch, epoch_base()),
+    seeks = seeks + 1
     where id = of_group returning * into g;
   if not found then
     raise exception 'there is no group %', of_group using errcode = 'undefined_object';

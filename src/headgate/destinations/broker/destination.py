@@ -60,11 +60,9 @@ class BrokerDestination(Destination):
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
-        options = f"-c search_path={self.schema},pg_temp"
+        settings: dict[str, Any] = {"application_name": "headgate broker", "prepare_threshold": None}
         try:
-            with psycopg.connect(
-                self.url, autocommit=True, application_name="headgate broker", options=options
-            ) as connection:
+            with psycopg.connect(self.url, autocommit=True, **settings) as connection:
                 yield connection
         except psycopg.Error as error:
             raise self._as_ours(error) from None

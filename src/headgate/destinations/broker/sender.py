@@ -6,11 +6,12 @@ first, holding it, and leaves out what is there; so does a writer that was thoug
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
+from psycopg import sql
 from pyarrow import csv
 
 from headgate.destinations.base import Failure, Lane, Sender, SendResult
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["BrokerSender"]
 
 _CHUNK_BYTES = 4 << 20
-_COPY = "copy events (topic, payload, metadata) from stdin (format csv)"
+# Statements name the schema and end what they begin: behind a pooler, the next transaction has another session.
+_COPY = "copy {schema}.events (topic, payload, metadata) from stdin (format csv)"
+_BEGIN = "select topic, last_id from {schema}.begin_writing_v1(%s, %s)"
+_END = "select {schema}.end_writing_v1(%s, %s, %s)"
 # Text becomes JSON in the server, which knows all of its rules.
-_STAGE = "create temporary table if not exists staged (topic text, payload text, metadata jsonb) on commit delete rows"
-_COPY_STAGED = "copy staged (topic, payload, metadata) from stdin (format csv)"
+_STAGE = "create temporary table staged (topic text, payload text, metadata jsonb) on commit drop"
+_COPY_STAGED = "copy pg_temp.staged (topic, payload, metadata) from stdin (format csv)"
 _UNSTAGE = """
-insert into events (topic, payload, metadata) select topic, to_jsonb(payload), metadata from staged order by ctid
+insert into {schema}.events (topic, payload, metadata)
+select topic, to_jsonb(payload), metadata from pg_temp.staged order by ctid
 """
 _NOT_JSON = (psycopg.DataError, psycopg.errors.CheckViolation, psycopg.errors.ProgramLimitExceeded)
 
@@ -48,8 +53,6 @@ class BrokerSender(Sender):
         self._waiting_bytes = 0
         self._rows = self._payload_bytes = self._skipped = 0
         self._failures: dict[str, tuple[int, HeadgateError]] = {}
-        if destination.payload == "text":
-            connection.execute(_STAGE)
 
     def send(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -83,8 +86,7 @@ class BrokerSender(Sender):
         writer = origin_of(rows.column(record.MESSAGE_ID)[0].as_py())
         topics = rows.column(record.TOPIC).combine_chunks().dictionary_encode()
         names = [self._destination.topic_name(self._stream, topic) for topic in topics.dictionary.to_pylist()]
-        query = "select topic, last_id from begin_writing_v1(%s, %s)"
-        reached: dict[str, str] = dict(self._connection.execute(query, [writer, names]).fetchall())
+        reached: dict[str, str] = dict(self._connection.execute(self._text(_BEGIN), [writer, names]).fetchall())
         last_ids = pa.array([reached[name] for name in names], pa.string()).take(topics.indices)
         new = rows.filter(pc.greater(rows.column(record.MESSAGE_ID), last_ids))
         self._skipped += rows.num_rows - new.num_rows
@@ -93,36 +95,45 @@ class BrokerSender(Sender):
             newest = new.group_by(record.TOPIC).aggregate([(record.MESSAGE_ID, "max")]).to_pydict()
             written = [self._destination.topic_name(self._stream, topic) for topic in newest[record.TOPIC]]
             values = [writer, written, newest[f"{record.MESSAGE_ID}_max"]]
-            self._connection.execute("select end_writing_v1(%s, %s, %s)", values)
+            self._connection.execute(self._text(_END), values)
 
     def _write(self, rows: pa.Table) -> None:
         """All at once; if there is something wrong with a row, topic by topic, so that the others get theirs."""
         try:
-            with self._connection.transaction():
-                self._copy(rows)
+            self._copy(rows)
         except DataError:
             for topic in rows.column(record.TOPIC).unique().to_pylist():
                 self._write_topic(topic, rows.filter(pc.equal(rows.column(record.TOPIC), topic)))
 
     def _write_topic(self, topic: str, rows: pa.Table) -> None:
         try:
-            with self._connection.transaction():
-                self._copy(rows)
+            self._copy(rows)
         except DataError as error:
             known, first = self._failures.get(topic, (0, error))
             self._failures[topic] = (known + rows.num_rows, first)
 
     def _copy(self, rows: pa.Table) -> None:
-        is_text = self._destination.payload == "text"
         try:
             data = self._as_csv(rows)
-            with self._connection.cursor() as cursor:
-                with cursor.copy(_COPY_STAGED if is_text else _COPY) as copy:
-                    copy.write(data)
-                if is_text:
-                    cursor.execute(_UNSTAGE)
+            # A savepoint: `staged` goes with it if the rows are refused.
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                if self._destination.payload == "text":
+                    self._copy_as_text(cursor, data)
+                else:
+                    with cursor.copy(self._text(_COPY)) as copy:
+                        copy.write(data)
         except (*_NOT_JSON, pa.ArrowInvalid) as error:
             raise self._refused(rows, error) from None
+
+    def _copy_as_text(self, cursor: psycopg.Cursor, data: pa.Buffer) -> None:
+        cursor.execute(_STAGE)
+        with cursor.copy(_COPY_STAGED) as copy:
+            copy.write(data)
+        cursor.execute(self._text(_UNSTAGE))
+        cursor.execute("drop table pg_temp.staged")
+
+    def _text(self, statement: LiteralString) -> sql.Composed:
+        return sql.SQL(statement).format(schema=sql.Identifier(self._destination.schema))
 
     def _as_csv(self, rows: pa.Table) -> pa.Buffer:
         names = rows.column(record.TOPIC).dictionary_encode().combine_chunks()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headgate.sources.broker.group import SCHEMA, BrokerGroup
+from headgate.sources.broker.group import SCHEMA, BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
 
 __all__ = ["BrokerDataSource", "BrokerStreamReader"]
@@ -43,7 +43,7 @@ class Positions(InputPartition):
     """What one task reads: what is after one position, up to another."""
 
     after: int
-    end: int
+    end: StreamOffset
 
 
 class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,27 +52,27 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: BrokerSourceOptions) -> None:
         self._options = options
         self._group = BrokerGroup(options)
-        self._committed: int | None = None
+        self._committed: StreamOffset | None = None
         self._quiet_since: float | None = None  # when the last look found nothing
         self._until: int | None = None  # where a run that ends, ends
 
     def initialOffset(self) -> Offset:
-        return {"pos": self._group.begin()}
+        return self._group.begin().as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_offsets_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Decide the next batch. Spark asks when it has logged what ended at `start` as done: so the cursor follows."""
-        begin = int(start["pos"])
+        begin = StreamOffset.from_spark(start)
         self._commit(begin)
         if self._is_resting():
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
         most = _ALL if isinstance(limit, ReadAllAvailable) else most
-        end = self._group.reach(begin, most, _NO_END if self._until is None else self._until)
+        end = self._group.plan(begin, most, _NO_END if self._until is None else self._until)
         self._quiet_since = time.monotonic() if end == begin else None
-        return {"pos": end}
+        return start if end == begin else end.as_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._group.last()
@@ -84,18 +84,19 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return time.monotonic() - self._quiet_since < self._options.poll_interval / 1000
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        first, last = int(start["pos"]), int(end["pos"])
-        count = min(self._options.min_partitions, last - first)
-        edges = [first + (last - first) * i // max(count, 1) for i in range(count + 1)]
-        return [Positions(a, b) for a, b in pairwise(edges)]
+        reached = StreamOffset.from_spark(end)
+        first, last = int(start["pos"]) if reached.after is None else reached.after, reached.pos
+        count = max(1, min(self._options.min_partitions, last - first))
+        edges = [first + (last - first) * i // count for i in range(count + 1)]
+        return [Positions(a, replace(reached, pos=b)) for a, b in pairwise(edges)]
 
     def commit(self, end: Offset) -> None:
-        self._commit(int(end["pos"]))
+        self._commit(StreamOffset.from_spark(end))
 
-    def _commit(self, position: int) -> None:
-        if self._committed is None or self._committed < position:
-            self._group.commit(position)
-            self._committed = position
+    def _commit(self, reached: StreamOffset) -> None:
+        if self._committed != reached:
+            self._group.commit(reached)
+            self._committed = reached
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Positions)

@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.model.plugin import API_VERSION
 from headgate.sources.base import POLLING, Mode, Offset, Source
-from headgate.sources.broker.group import BrokerGroup
+from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
 
 __all__ = ["BrokerSource"]
@@ -32,7 +32,7 @@ class BrokerSource(Source):
         return self._texts
 
     def commit(self, end: Offset) -> None:
-        self._group.commit(int(end["pos"]))
+        self._group.commit(StreamOffset.from_spark(end))
 
     def stop(self) -> None:
         self._group.close()
