@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.eventlog.reader import LogReader
-from headgate.wire.atproto import Account, Commit, Event, Identity, Sync, read_event, read_frame
+from headgate.wire.atproto import Account, AtprotoError, Commit, Frame, Identity, Sync, read_event, read_frame
 from headgate.wire.atproto.logged import frame_of
 
 __all__ = ["latest_events"]
@@ -15,10 +15,14 @@ def latest_events(reader: LogReader, count: int = 8) -> list[dict[str, Any]]:
     """The newest first."""
     records = [record for batch in reader.read(max(0, reader.head_seq - count)) for record in batch]
     frames = [read_frame(frame_of(record.payload)) for record in reversed(records)]
-    return [{"seq": frame.seq, "did": frame.did, "says": _gist(read_event(frame))} for frame in frames]
+    return [{"seq": frame.seq, "did": frame.did, "says": _gist(frame)} for frame in frames]
 
 
-def _gist(event: Event) -> str:
+def _gist(frame: Frame) -> str:
+    try:
+        event = read_event(frame)
+    except AtprotoError as error:  # of an older version of the relay, which was less strict
+        return error.message
     match event:
         case Commit():
             return ", ".join(f"{op.action} {op.path}" for op in event.ops[:3]) or "an empty commit"

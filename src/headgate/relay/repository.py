@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from base64 import b32encode
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -28,14 +29,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A change to a record; deletes have none."""
+    """A change to a record, given as its fields or as the bytes of its block; deletes have none."""
 
     action: Action
     path: str
-    record: Mapping[str, Any] | None = None
+    record: Mapping[str, Any] | bytes | None = None
 
 
-def create(path: str, record: Mapping[str, Any]) -> Write:
+def create(path: str, record: Mapping[str, Any] | bytes) -> Write:
     return Write(Action.CREATE, path, record)
 
 
@@ -71,6 +72,10 @@ class Repository:
         self._scheme = scheme
         self._tree = Tree(EMPTY_ROOT, {})
         self._commit = b""
+
+    def copy(self) -> Repository:
+        """The same account as it is now, to go another way from here."""
+        return deepcopy(self, {id(self.key): self.key})
 
     def commit(self, writes: Sequence[Write], *, seq: int, now_us: int) -> bytes:
         """Apply writes; the #commit frame that tells of them."""
@@ -154,7 +159,8 @@ class Repository:
             assert prev is not None, "only what is there can be deleted"
             self._tree.remove(key, prev)
             return op, {}
-        record = self.records[write.path] = cbor.encode(dict(write.record))
+        given = write.record
+        record = self.records[write.path] = given if isinstance(given, bytes) else cbor.encode(dict(given))
         op["cid"] = cid = cid_of(record)
         if prev is None:
             self._tree.insert(key, cid)

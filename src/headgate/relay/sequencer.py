@@ -28,6 +28,7 @@ from headgate.relay.store import AccountRow, Store
 from headgate.relay.verdict import Accepted
 from headgate.wire.atproto import (
     Account,
+    AtprotoError,
     Commit,
     Event,
     Frame,
@@ -149,7 +150,11 @@ class Sequencer:
         return set()
 
     async def _replay(self, store: Store, record: Record) -> None:
-        event = read_event(read_frame(frame_of(record.payload)))
+        try:
+            event = read_event(read_frame(frame_of(record.payload)))
+        except AtprotoError as error:  # of an older version, which was less strict: no reason not to start
+            _log.warning("event %d of the log is passed over: %s", record.seq, error.message)
+            return
         self._note(event)
         if isinstance(event, Commit | Sync):
             known = await store.get(event.did) or AccountRow(event.did, "")

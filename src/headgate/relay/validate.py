@@ -19,6 +19,7 @@ from headgate.relay.verdict import STRICT, Accepted, Mode, NeedsDocument, Policy
 from headgate.wire.atproto import (
     Account,
     AtprotoError,
+    Car,
     Commit,
     DidDocument,
     Frame,
@@ -26,8 +27,10 @@ from headgate.wire.atproto import (
     Reason,
     RepoCommit,
     Sync,
+    cbor,
     check_ops,
     invert,
+    is_handle,
     is_supported,
     read_car,
     read_commit,
@@ -35,6 +38,7 @@ from headgate.wire.atproto import (
     tid_us,
     without_handle,
 )
+from headgate.wire.atproto.cid import CBOR_PREFIX
 from headgate.wire.atproto.frames import MAX_RECORD_BYTES
 from headgate.wire.atproto.mst_node import EMPTY_ROOT
 
@@ -123,7 +127,10 @@ def _commit(case: _Case, frame: Frame, event: Commit) -> Verdict:
         raise AtprotoError(Reason.OLD_REV, f"rev {event.rev} has been seen")
     case.rule(policy.inactive, lambda: _check_active(case.state))
     _check_host(case, event.did)
-    blocks = read_car(event.blocks).blocks
+    car = read_car(event.blocks)
+    if _root(car) != event.commit:
+        raise AtprotoError(Reason.BAD_CAR, "the root of the blocks is another than the commit")
+    blocks = car.blocks
     commit = _signed(case, event, blocks.get(event.commit))
     case.rule(policy.records, lambda: _check_records(event, blocks))
     case.rule(policy.prev_data, lambda: _check_prev_data(event))
@@ -139,7 +146,7 @@ def _sync(case: _Case, frame: Frame, event: Sync) -> Verdict:
     case.rule(case.policy.inactive, lambda: _check_active(case.state))
     _check_host(case, event.did)
     car = read_car(event.blocks)
-    root = car.roots[0] if car.roots else b""
+    root = _root(car)
     commit = _signed(case, event, car.blocks.get(root))
     if event.rev == case.state.rev and commit.data != case.state.data:
         raise AtprotoError(Reason.REV_REUSED, f"rev {event.rev} has been seen with other data")
@@ -152,7 +159,8 @@ def _identity(case: _Case, frame: Frame, event: Identity) -> Verdict:
     if not case.fresh:
         return NeedsDocument(event.did, refresh=True)
     _check_host(case, event.did)
-    if not case.rule(case.policy.handle, lambda: _check_handle(case.document, event)):
+    is_one = event.handle is None or is_handle(event.handle)
+    if not (case.rule(case.policy.handle, lambda: _check_handle(case.document, event)) and is_one):
         return case.accepted(without_handle(frame), replace(event, handle=None), case.state)
     return case.accepted(frame, event, case.state)
 
@@ -199,6 +207,13 @@ def _check_host(case: _Case, did: str) -> None:
     case.rule(case.policy.host, check)
 
 
+def _root(car: Car) -> bytes:
+    """The one root: consumers begin with it, and some refuse a second one."""
+    if len(car.roots) != 1:
+        raise AtprotoError(Reason.BAD_CAR, f"blocks have one root, the commit, and not {len(car.roots)}")
+    return car.roots[0]
+
+
 def _signed(case: _Case, event: Commit | Sync, block: bytes | None) -> RepoCommit:
     """The commit object of an event: of the same account and rev, and signed by the account's key."""
     if block is None:
@@ -226,6 +241,9 @@ def _check_records(event: Commit, blocks: dict[bytes, bytes]) -> None:
                 raise AtprotoError(Reason.MISSING_BLOCK, f"the record of {op.path} is not among the blocks")
             if len(record) > MAX_RECORD_BYTES:
                 raise AtprotoError(Reason.RECORD_TOO_BIG, f"the record of {op.path} has {len(record)} bytes")
+            if not op.cid.startswith(CBOR_PREFIX):
+                raise AtprotoError(Reason.BAD_CBOR, f"the record of {op.path} is no DAG-CBOR by its CID")
+            cbor.check_depth(cbor.decode_map(record))
 
 
 def _check_prev_data(event: Commit) -> None:

@@ -45,6 +45,7 @@ COMMIT_HEADER = bytes.fromhex("a2 6174 67 23636f6d6d6974 626f70 01")
 DID = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"
 REV = "3jzfcijpj2z2a"
 CID = cid_of(b"anything")
+TIME = "2026-09-21T14:13:20.000Z"
 
 
 def commit_body(**changes: Any) -> dict[str, Any]:
@@ -177,13 +178,13 @@ def test_what_is_no_commit_event(changes: dict[str, Any], reason: Reason) -> Non
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        (Kind.SYNC, {"rev": REV, "time": "t"}),
-        (Kind.SYNC, {"rev": 1, "time": "t", "blocks": b""}),
+        (Kind.SYNC, {"rev": REV, "time": TIME}),
+        (Kind.SYNC, {"rev": 1, "time": TIME, "blocks": b""}),
         (Kind.IDENTITY, {}),
-        (Kind.IDENTITY, {"time": "t", "handle": 1}),
-        (Kind.ACCOUNT, {"time": "t"}),
-        (Kind.ACCOUNT, {"time": "t", "active": 1}),
-        (Kind.ACCOUNT, {"time": "t", "active": True, "status": 1}),
+        (Kind.IDENTITY, {"time": TIME, "handle": 1}),
+        (Kind.ACCOUNT, {"time": TIME}),
+        (Kind.ACCOUNT, {"time": TIME, "active": 1}),
+        (Kind.ACCOUNT, {"time": TIME, "active": True, "status": 1}),
         (Kind.INFO, {}),
     ],
     ids=range(8),
@@ -229,7 +230,7 @@ def test_an_unknown_frame_has_no_event() -> None:
 
 @pytest.mark.parametrize("seq", [1, 23, 24, 255, 256, 65_536, 2**32, MAX_SEQ])
 def test_a_new_number_changes_nothing_else(seq: int) -> None:
-    body = {"did": DID, "seq": 300, "time": "t", "active": True, "later": {"a": [1, CID]}, "more": b"x"}
+    body = {"did": DID, "seq": 300, "time": TIME, "active": True, "later": {"a": [1, CID]}, "more": b"x"}
     message = write_frame(Kind.ACCOUNT, body)
     assert resequence(read_frame(message), seq) == write_frame(Kind.ACCOUNT, body | {"seq": seq})
 
@@ -240,13 +241,13 @@ def test_a_new_number_changes_nothing_else(seq: int) -> None:
     ids=["map before", "map behind", "text", "bytes"],
 )
 def test_the_right_number_is_changed(trap: dict[str, Any]) -> None:
-    body = {"did": DID, "seq": 300, "time": "t"} | trap
+    body = {"did": DID, "seq": 300, "time": TIME} | trap
     frame = read_frame(write_frame(Kind.IDENTITY, body))
     assert resequence(frame, 7) == write_frame(Kind.IDENTITY, body | {"seq": 7})
 
 
 def test_bytes_that_look_like_a_cid_stay_bytes() -> None:
-    raw = cbor.encode({"did": DID, "seq": 300, "time": "t", "unknown": 0})
+    raw = cbor.encode({"did": DID, "seq": 300, "time": TIME, "unknown": 0})
     message = raw.replace(b"\x67unknown\x00", b"\x67unknown\x58\x24" + CID)
     header = write_frame(Kind.IDENTITY, {})[:-1]
     assert resequence(read_frame(header + message), 301) == header + message.replace(b"\x19\x01\x2c", b"\x19\x01\x2d")

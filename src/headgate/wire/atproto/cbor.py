@@ -22,6 +22,8 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_SLOW_ITEMS",
     "Octets",
+    "check_count",
+    "check_depth",
     "decode",
     "decode_from",
     "decode_map",
@@ -31,14 +33,16 @@ __all__ = [
     "is_link",
 ]
 
-# Limits of the slow reader. libipld stops at Python's own depth, and takes a fraction of a microsecond for a value.
-MAX_DEPTH: Final = 256
+# Limits of the slow reader. libipld takes a fraction of a microsecond for a value.
+MAX_DEPTH: Final = 128  # of lists and maps in one another; readers in other languages stop between 32 and some thousand
 MAX_SLOW_ITEMS: Final = 20_000
 
 _UINT, _NINT, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)
 _LINK_TAG = 42
 _SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
 _LEAST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
+_CONTAINERS = (dict, list)
+_INSIDE = {_LIST: 1, _MAP: 2}  # values for each that a head announces
 _SIMPLES: dict[int, bool | None] = {20: False, 21: True, 22: None}
 
 
@@ -67,6 +71,31 @@ def decode_map(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _bad("it is no map")
     return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise unless lists and maps in a decoded value are in one another at most `MAX_DEPTH` deep."""
+    level, depth = [value], 0
+    while level := [each for each in level if each.__class__ in _CONTAINERS]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _bad("it is nested too deep")
+        level = [inner for each in level for inner in (each.values() if each.__class__ is dict else each)]
+
+
+def check_count(raw: bytes, most: int) -> None:
+    """Raise if there are more than so many values in one, keys counted, without making any of them."""
+    position, left = 0, 1
+    while left:
+        most -= 1
+        if most < 0:
+            raise _bad("it has too many values")
+        major, number, position = _head(raw, position)
+        if major == _TAG:
+            continue  # what it is of comes next, in its place
+        left += _INSIDE.get(major, 0) * number - 1
+        if major in (_BYTES, _TEXT):
+            position += number
 
 
 def encode(value: Any) -> bytes:

@@ -18,9 +18,10 @@ from headgate.wire.atproto import cbor
 from headgate.wire.atproto.cid import is_cid
 from headgate.wire.atproto.errors import AtprotoError, Reason
 from headgate.wire.atproto.events import Account, Action, Commit, ErrorNote, Event, Identity, Info, Kind, Op, Sync
-from headgate.wire.atproto.syntax import check_did, check_path, check_tid
+from headgate.wire.atproto.syntax import check_datetime, check_did, check_path, check_tid
 
 __all__ = [
+    "MAX_BLOBS",
     "MAX_BLOCKS_BYTES",
     "MAX_ENVELOPE_BYTES",
     "MAX_FRAME_BYTES",
@@ -29,6 +30,8 @@ __all__ = [
     "MAX_SEQ",
     "MAX_SMALL_BYTES",
     "MAX_SYNC_BYTES",
+    "MAX_UNKNOWN_BYTES",
+    "MAX_UNKNOWN_FIELDS",
     "Frame",
     "error_frame",
     "info_frame",
@@ -42,16 +45,22 @@ __all__ = [
 MAX_FRAME_BYTES: Final = 5_000_000
 MAX_SMALL_BYTES: Final = 100_000  # of every kind but #commit
 MAX_ENVELOPE_BYTES: Final = 500_000  # of a #commit without its blocks: twice what 200 ops can need
+MAX_ENVELOPE_ITEMS: Final = 8_000  # values in it: more than 200 ops and all blobs can need
 MAX_BLOCKS_BYTES: Final = 2_000_000
 MAX_RECORD_BYTES: Final = 1_000_000
 MAX_SYNC_BYTES: Final = 10_000
 MAX_OPS: Final = 200
+MAX_BLOBS: Final = 2_000
+MAX_UNKNOWN_FIELDS: Final = 16  # of a later version of the protocol, in an event or an op
+MAX_UNKNOWN_BYTES: Final = 4_096  # of them together
+MAX_STATUS: Final = 128
 MAX_SEQ: Final = 2**53 - 1
 
 _ERROR_HEADER: Final = cbor.encode({"op": -1})
 _EVENTS = (Kind.COMMIT, Kind.SYNC, Kind.IDENTITY, Kind.ACCOUNT, Kind.INFO)
 _HEADERS: Final = {kind: cbor.encode({"t": kind.value, "op": 1}) for kind in _EVENTS}
 _HEADER_LIST: Final = tuple((header, len(header), kind) for kind, header in _HEADERS.items())
+_UNCOUNTED_BYTES = 16 << 10  # a body this small is decoded without counting its values first: at worst a millisecond
 _BLOCKS_KEY: Final = b"\x66blocks\x5a"  # with the head of a byte string of 64 KiB or more
 _SEQ_KEY: Final = b"\x63seq"
 
@@ -78,7 +87,7 @@ def read_frame(message: bytes) -> Frame:
     kind, raw = _split(message)
     if kind is not Kind.COMMIT and len(raw) > MAX_SMALL_BYTES:
         raise AtprotoError(Reason.FRAME_TOO_BIG, f"{len(raw)} bytes are more than any {kind} needs")
-    body = cbor.decode_map(raw) if len(raw) <= MAX_ENVELOPE_BYTES else _decode_big(raw)
+    body = cbor.decode_map(raw) if len(raw) <= _UNCOUNTED_BYTES else _decode_big(raw)
     if kind in (Kind.INFO, Kind.ERROR, Kind.UNKNOWN):
         return Frame(kind, 0, "", body, raw)
     seq = body.get("seq")
@@ -103,13 +112,17 @@ def _split(message: bytes) -> tuple[Kind, bytes]:
 
 
 def _decode_big(raw: bytes) -> dict[str, Any]:
-    """A body that is big must be so by its blocks; five million empty maps would become 400 MB.
+    """A body that is big must be so by its blocks or its ops; half a million empty maps would become 30 MB.
 
-    The blocks are taken out before the rest is decoded, and put back in.
+    Values are counted before any is made. Blocks are taken out first, and put back in: nothing in them is a value.
     """
+    if len(raw) <= MAX_ENVELOPE_BYTES:
+        cbor.check_count(raw, MAX_ENVELOPE_ITEMS)
+        return cbor.decode_map(raw)
     start = _blocks_head(raw)
     end = start + 5 + int.from_bytes(raw[start + 1 : start + 5], "big")
     rest = raw[:start] + b"\x40" + raw[end:]
+    cbor.check_count(rest, MAX_ENVELOPE_ITEMS)
     body = cbor.decode_map(rest)
     if cbor.find_field(rest, "blocks") != (start, start + 1):
         raise AtprotoError(Reason.FRAME_TOO_BIG, "a frame is big by something else than its blocks")
@@ -134,21 +147,50 @@ def _kind(name: str) -> Kind:
 
 
 def read_event(frame: Frame) -> Event:
-    """The event of a frame, every field of a type and size that the lexicon allows."""
+    """The event of a frame, every field of it as the lexicon of subscribeRepos says.
+
+    Consumers decode whole frames into typed values: one field of another type, in one frame, ends their connection,
+    and ends it again at every resume.
+    """
     read = _READERS.get(frame.kind)
     if read is None:
         raise AtprotoError(Reason.BAD_EVENT, "a frame of an unknown kind has no event")
     if frame.did:
         check_did(frame.did)
+    known = _FIELDS.get(frame.kind)
+    if known is not None and not frame.body.keys() <= known:
+        _check_unknown(frame.body, known)
     return read(frame)
+
+
+_FIELDS: Final = {
+    Kind.COMMIT: frozenset(
+        ("ops", "rev", "seq", "repo", "time", "blobs", "since", "blocks", "commit", "rebase", "tooBig", "prevData")
+    ),
+    Kind.SYNC: frozenset(("did", "rev", "seq", "time", "blocks")),
+    Kind.IDENTITY: frozenset(("did", "seq", "time", "handle")),
+    Kind.ACCOUNT: frozenset(("did", "seq", "time", "active", "status")),
+}
+_OP_FIELDS: Final = frozenset(("cid", "path", "prev", "action"))
+
+
+def _check_unknown(fields: dict[str, Any], known: frozenset[str]) -> None:
+    """Fields of a later version of the protocol are passed on, as long as they are few, small and flat enough."""
+    unknown = {name: value for name, value in fields.items() if name not in known}
+    if len(unknown) > MAX_UNKNOWN_FIELDS or len(cbor.encode(unknown)) > MAX_UNKNOWN_BYTES:
+        raise AtprotoError(Reason.BAD_EVENT, "fields that no lexicon has are too many, or too big")
+    cbor.check_depth(unknown)
 
 
 def _commit(frame: Frame) -> Commit:
     body = frame.body
-    ops = _field(body, "ops", list)
+    ops, blobs = _field(body, "ops", list), _field(body, "blobs", list)
     if len(ops) > MAX_OPS:
         raise AtprotoError(Reason.TOO_MANY_OPS, f"{len(ops)} ops are more than {MAX_OPS}")
-    rev, since = _field(body, "rev", str), _optional(body, "since", str)
+    if len(blobs) > MAX_BLOBS or not all(blob.__class__ is bytes and is_cid(blob) for blob in blobs):
+        raise AtprotoError(Reason.BAD_EVENT, f"`blobs` is no list of at most {MAX_BLOBS} links")
+    flags = _field(body, "tooBig", bool), _field(body, "rebase", bool)
+    rev, since = _field(body, "rev", str), _nullable(body, "since", str)
     check_tid(rev)
     if since is not None:
         check_tid(since)
@@ -157,12 +199,12 @@ def _commit(frame: Frame) -> Commit:
         seq=frame.seq,
         rev=rev,
         since=since,
-        time=_field(body, "time", str),
+        time=_time(body),
         commit=_link(body, "commit"),
         ops=tuple([_op(op) for op in ops]),
         blocks=_blocks(body, MAX_BLOCKS_BYTES),
-        prev_data=_optional_link(body, "prevData"),
-        flagged=body.get("tooBig") is True or body.get("rebase") is True,
+        prev_data=_link(body, "prevData") if "prevData" in body else None,
+        flagged=any(flags),
     )
 
 
@@ -172,37 +214,53 @@ _ACTIONS = {action.value: action for action in Action}
 def _op(op: object) -> Op:
     if not isinstance(op, dict):
         raise AtprotoError(Reason.BAD_EVENT, "an op is no map")
+    if not op.keys() <= _OP_FIELDS:
+        _check_unknown(op, _OP_FIELDS)
     action = _ACTIONS.get(_field(op, "action", str))
     if action is None:
         raise AtprotoError(Reason.BAD_OPS, f"an op's action is {op['action'][:20]!r}")
     path = _field(op, "path", str)
     check_path(path)
-    return Op(action, path, _optional_link(op, "cid"), _optional_link(op, "prev"))
+    cid = None if _nullable(op, "cid", bytes) is None else _link(op, "cid")
+    return Op(action, path, cid, _link(op, "prev") if "prev" in op else None)
 
 
 def _sync(frame: Frame) -> Sync:
     rev = _field(frame.body, "rev", str)
     check_tid(rev)
-    return Sync(frame.did, frame.seq, rev, _field(frame.body, "time", str), _blocks(frame.body, MAX_SYNC_BYTES))
+    return Sync(frame.did, frame.seq, rev, _time(frame.body), _blocks(frame.body, MAX_SYNC_BYTES))
 
 
 def _identity(frame: Frame) -> Identity:
-    time = _field(frame.body, "time", str)
-    return Identity(frame.did, frame.seq, time, _optional(frame.body, "handle", str))
+    """A handle may be none: whoever decides on the event takes it out, since the rest is news all the same."""
+    return Identity(frame.did, frame.seq, _time(frame.body), _optional(frame.body, "handle", str))
+
+
+# What a host says of an account that is not active. Under other words, such as `throttled`, it may be.
+_INACTIVE: Final = frozenset(("takendown", "suspended", "deleted", "deactivated"))
 
 
 def _account(frame: Frame) -> Account:
     body = frame.body
-    time, active = _field(body, "time", str), _field(body, "active", bool)
-    return Account(frame.did, frame.seq, time, active, _optional(body, "status", str))
+    active, status = _field(body, "active", bool), _optional(body, "status", str)
+    if status is not None and len(status) > MAX_STATUS:
+        raise AtprotoError(Reason.BAD_EVENT, "`status` is too long")
+    if active and status in _INACTIVE:
+        raise AtprotoError(Reason.BAD_EVENT, f"an account cannot be active and {status}")
+    return Account(frame.did, frame.seq, _time(body), active, status)
 
 
 def _info(frame: Frame) -> Info:
-    return Info(_field(frame.body, "name", str), _optional(frame.body, "message", str))
+    return Info(_field(frame.body, "name", str), _message(frame.body))
 
 
 def _error(frame: Frame) -> ErrorNote:
-    return ErrorNote(_field(frame.body, "error", str), _optional(frame.body, "message", str))
+    return ErrorNote(_field(frame.body, "error", str), _message(frame.body))
+
+
+def _message(body: dict[str, Any]) -> str | None:
+    """What a host says for people to read. It is not sent on, so a null does no harm."""
+    return None if body.get("message") is None else _field(body, "message", str)
 
 
 _READERS: dict[Kind, Callable[[Frame], Event]] = {
@@ -223,7 +281,19 @@ def _field(body: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _optional(body: dict[str, Any], name: str, kind: type[T]) -> T | None:
-    return None if body.get(name) is None else _field(body, name, kind)
+    """A field that may be left out. It may not be null: no lexicon says so, and consumers go by it."""
+    return _field(body, name, kind) if name in body else None
+
+
+def _nullable(body: dict[str, Any], name: str, kind: type[T]) -> T | None:
+    """A field that must be there, and may be null."""
+    return None if name in body and body[name] is None else _field(body, name, kind)
+
+
+def _time(body: dict[str, Any]) -> str:
+    time = _field(body, "time", str)
+    check_datetime(time)
+    return time
 
 
 def _link(body: dict[str, Any], name: str) -> bytes:
@@ -231,10 +301,6 @@ def _link(body: dict[str, Any], name: str) -> bytes:
     if value.__class__ is not bytes or not is_cid(value):
         raise AtprotoError(Reason.BAD_EVENT, f"`{name}` is no link to a block of a repository")
     return value
-
-
-def _optional_link(body: dict[str, Any], name: str) -> bytes | None:
-    return None if body.get(name) is None else _link(body, name)
 
 
 def _blocks(body: dict[str, Any], limit: int) -> bytes:

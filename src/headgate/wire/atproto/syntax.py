@@ -13,6 +13,7 @@ from typing import Final
 from headgate.wire.atproto.errors import AtprotoError, Reason
 
 __all__ = [
+    "check_datetime",
     "check_did",
     "check_path",
     "check_tid",
@@ -122,6 +123,11 @@ def _in_calendar(text: str, zone: str) -> bool:
     except ValueError:
         return False
     return zone == "Z" or (int(zone[1:3]) < 24 and int(zone[4:]) < 60)
+
+
+def check_datetime(text: str) -> None:
+    if not is_datetime(text):
+        raise AtprotoError(Reason.BAD_SYNTAX, f"{text[:80]!r} is no date and time")
 
 
 def check_did(text: str) -> None:
