@@ -35,7 +35,7 @@ from headgate.relay.store import AccountRow, Store
 from headgate.relay.track import Item, Room, Track
 from headgate.relay.verdict import Accepted, NeedsDocument, Rejected, Verdict
 from headgate.relay.workers import Judge, Question
-from headgate.wire.atproto import Account, Frame, Kind, read_event
+from headgate.wire.atproto import Account, Frame, Kind, read_event, read_frame
 
 __all__ = ["Intake", "Sequenced"]
 
@@ -127,18 +127,19 @@ class Intake:
         if frame.kind not in _EVENTS:
             self.ledger.ignored(host)
             return
+        item = Item(host, frame.kind, frame.did, frame.seq, message, self._resolver.clock(), track.round)
         try:
-            await self._room.enter(track, len(message))
+            await self._room.enter(track, item.cost)
         except asyncio.CancelledError:  # it was not taken, so it comes again
             self.ledger.abandoned(host)
             raise
-        item = Item(host, frame, message, self._resolver.clock(), track.round)
-        track.last = frame.seq
+        item.arrived = self._resolver.clock()
+        track.last = item.seq
         track.pending[item] = None
         self._quiet.clear()
-        lane = self._lanes.get((host, frame.did))
+        lane = self._lanes.get((host, item.did))
         if lane is None:
-            lane = self._lanes[host, frame.did] = _Lane(host, frame.did)
+            lane = self._lanes[host, item.did] = _Lane(host, item.did)
         lane.items.append(item)
         if lane.waiting:
             self.ledger.held(host, 1)
@@ -191,7 +192,7 @@ class Intake:
         found = item.found or self._resolver.cached(lane.did)
         document = found.document if found is not None else None
         fresh = found is not None and found.at >= item.arrived
-        return Question(item.message, item.frame, item.host, item.state, document, fresh, now_us)
+        return Question(item.message, read_frame(item.message), item.host, item.state, document, fresh, now_us)
 
     def _act(self, lane: _Lane, question: Question, verdict: Verdict) -> None:
         item = lane.items[0]
@@ -258,7 +259,7 @@ class Intake:
         return replace(verdict, frame=frame, event=read_event(frame))
 
     def _place(self, item: Item, verdict: Accepted, row: AccountRow, *, resync: bool) -> None:
-        placed = asyncio.ensure_future(self._sequenced(verdict, item.host, item.frame.seq))
+        placed = asyncio.ensure_future(self._sequenced(verdict, item.host, item.seq))
 
         self._placing.add(placed)
 
@@ -277,14 +278,13 @@ class Intake:
         placed.add_done_callback(safe)
 
     def _drop(self, item: Item, reason: str, detail: str) -> None:
-        frame = item.frame
-        self.ledger.dropped(item.host, reason, did=frame.did, seq=frame.seq, kind=frame.kind.value, detail=detail)
+        self.ledger.dropped(item.host, reason, did=item.did, seq=item.seq, kind=item.kind.value, detail=detail)
         self._finish(item)
 
     def _finish(self, item: Item) -> None:
         track = self.track(item.host)
         track.done(item)
-        self._room.leave(track, len(item.message))
+        self._room.leave(track, item.cost)
         if self._room.events == 0:
             self._quiet.set()
 

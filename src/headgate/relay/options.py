@@ -12,8 +12,8 @@ __all__ = ["HoldLimits", "RelayOptions"]
 
 @dataclass(frozen=True, slots=True)
 class HoldLimits:
-    """How much may be on its way at once, as it came in; it takes about three times that in memory. A reader that
-    would take more waits.
+    """How much may be on its way at once, as the bytes that came in and what it costs to keep them. A reader that would
+    take more waits.
     """
 
     host_events: int = 2_000

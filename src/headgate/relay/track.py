@@ -8,22 +8,34 @@ from dataclasses import dataclass, field
 from headgate.relay.options import HoldLimits
 from headgate.relay.resolve import Resolved
 from headgate.relay.verdict import RepoState
-from headgate.wire.atproto import Frame
+from headgate.wire.atproto import Kind
 
 __all__ = ["Item", "Room", "Track"]
+
+_ITEM_BYTES = 1_000  # what an event costs beyond its bytes: its place in lists, and its lane
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A frame on its way. `arrived` is by the resolver's clock, so that a document can be told to be newer."""
+    """A frame on its way, as its bytes: decoded, it can take sixty times as much memory, and most of them only wait.
+
+    `arrived` is by the resolver's clock, so that a document can be told to be newer.
+    """
 
     host: str
-    frame: Frame
+    kind: Kind
+    did: str
+    seq: int
     message: bytes
     arrived: float
     round: int
     found: Resolved | None = None
     state: RepoState | None = None  # what it was last judged by
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory, about."""
+        return len(self.message) + _ITEM_BYTES
 
 
 @dataclass(slots=True)
@@ -43,7 +55,7 @@ class Track:
     @property
     def cursor(self) -> int:
         first = next(iter(self.pending), None)
-        return self.last if first is None else first.frame.seq - 1
+        return self.last if first is None else first.seq - 1
 
     def restart(self, last: int) -> None:
         self.last = last

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from headgate.relay.options import HoldLimits
+from headgate.relay.repository import Repository
 from headgate.relay.simulate import Network
 from headgate.relay.simulated_host import SimulatedHost
-from headgate.wire.atproto import MAX_FRAME_BYTES, AtprotoError, Kind, read_frame
+from headgate.wire.atproto import MAX_FRAME_BYTES, AtprotoError, Kind, read_frame, write_frame
 from tests.integration.relay.relay_follow import Sink, eventually, expected, following, run
 
 
@@ -143,3 +147,48 @@ def test_what_cannot_be_read_at_all_does_not_stop_a_host_for_ever(tmp_path: Path
                 assert host.cursors == ["0", "3", "3", None]
 
     run(test())
+
+
+def test_events_that_wait_take_little_more_memory_than_their_bytes(tmp_path: Path) -> None:
+    """An envelope of empty maps takes sixty times its bytes when it is decoded."""
+
+    async def test() -> None:
+        sink = Sink()
+        async with Network(hosts=1, accounts=1) as network:
+            [repo], [host] = network.repos, network.hostnames
+            network.directory.failing = 503
+            body = read_frame(repo.commit([], seq=1, now_us=1_700_000_000_000_000)).body
+            op: dict[str, Any] = {"action": "delete", "path": "a.b.c/x", "cid": None} | {
+                f"{n:x}": {} for n in range(12)
+            }
+            options = network.options(hold=HoldLimits(host_bytes=4 << 20))
+            async with following(network, tmp_path, sink, options, crawl=False) as ingest:
+                tracemalloc.start()
+                try:
+                    for seq in range(1, 201):
+                        message = write_frame(Kind.COMMIT, body | {"seq": seq, "ops": [op] * 200})
+                        ingest.ledger.received(host)
+                        await ingest.intake.submit(host, read_frame(message), message)
+                    await eventually(lambda: ingest.ledger.host(host).held == 200)
+                    held, _ = tracemalloc.get_traced_memory()
+                finally:
+                    tracemalloc.stop()
+                assert len(message) * 200 < held < 2 * (4 << 20)
+
+    run(test())
+
+
+@pytest.mark.parametrize("field", ["later", "ops", "blobs"])
+def test_an_envelope_of_many_values_is_refused_before_they_are_made(field: str) -> None:
+    """Half a million empty maps were 30 MB and 35 ms of the event loop."""
+    repo = Repository("alice", "h.test")
+    body = read_frame(repo.commit([], seq=1, now_us=1_700_000_000_000_000)).body
+    message = write_frame(Kind.COMMIT, body | {field: [{}] * 480_000})
+    tracemalloc.start()
+    try:
+        with pytest.raises(AtprotoError):
+            read_frame(message)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 << 20

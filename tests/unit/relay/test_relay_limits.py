@@ -12,7 +12,7 @@ from headgate.relay.limits import Buckets, host_rates
 from headgate.relay.options import HoldLimits
 from headgate.relay.track import Item, Room, Track
 from headgate.relay.upstream import backoff_s
-from headgate.wire.atproto import Frame, Kind
+from headgate.wire.atproto import Kind
 
 
 class Clock:
@@ -73,7 +73,7 @@ def test_a_pause_is_never_shorter_than_half_of_the_one_before_it(failures: int, 
 
 
 def item(seq: int, round_: int = 0) -> Item:
-    return Item("h", Frame(Kind.COMMIT, seq, "did:plc:x", {}, b""), b"", 0.0, round_)
+    return Item("h", Kind.COMMIT, "did:plc:x", seq, b"", 0.0, round_)
 
 
 @given(order=st.permutations(range(1, 9)))
@@ -82,12 +82,12 @@ def test_a_cursor_never_passes_what_is_pending(order: list[int]) -> None:
     items = {seq: item(seq * 3) for seq in range(1, 9)}  # numbers may have gaps
     for one in items.values():
         track.pending[one] = None
-        track.last = one.frame.seq
+        track.last = one.seq
     for seq in order:
         before = track.cursor
         track.done(items.pop(seq))
         assert before <= track.cursor
-        assert all(track.cursor < one.frame.seq for one in items.values())
+        assert all(track.cursor < one.seq for one in items.values())
     assert track.cursor == 24
 
 
