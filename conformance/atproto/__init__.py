@@ -1,6 +1,7 @@
 """Bluesky's own host and consumer, from npm, with the relay between them: all arrives, and nobody objects.
 
-They need Node 22 or newer, which is installed beside them if the machine's is older.
+Then programs that others wrote, in Go, Python and TypeScript, read what the relay sent, and a table of frames that were
+made to stop them. The host needs Node 22 or newer, which is installed beside them if the machine's is older.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+from websockets.sync.client import connect
 
+from conformance.atproto.stock import Reader, complaints, install, table
 from headgate.model.listening import listen
+from headgate.wire.atproto import read_frame
 
 __all__ = ["run"]
 
@@ -38,9 +42,11 @@ Check = tuple[str, bool]
 def run(work: Path) -> int:
     """Returns the exit code; 0 also if Node or its packages cannot be had, which is said."""
     directory = work / "atproto"
+    directory.mkdir(parents=True, exist_ok=True)
+    readers = install(directory / "readers")
+    failed = _told(table(readers, directory / "frames.tsv"))
     if not _install(directory):
-        return 0
-    failed = 0
+        return 1 if failed else 0
     with ExitStack() as opened:
         plc, pds = (_free_port() for _ in range(2))
         network = opened.enter_context(_network(directory, plc, pds))
@@ -49,10 +55,33 @@ def run(work: Path) -> int:
         more = _ask(network, {"accounts": _ACCOUNTS + 1, "rounds": _ROUNDS})
         creates = written["creates"] + more["creates"]
         seen = _consume(directory, relay, plc, creates)
-        for name, passed in _checks(relay, seen, creates, more["heads"]):
-            sys.stdout.write(f"{name:60} {'passed' if passed else 'FAILED'}\n")
-            failed += not passed
+        failed += _told(_checks(relay, seen, creates, more["heads"]))
+        failed += _told(_read_by(readers, _stream(relay)))
     return 1 if failed else 0
+
+
+def _told(checks: Iterator[Check]) -> int:
+    failed = 0
+    for name, passed in checks:
+        sys.stdout.write(f"{name:60} {'passed' if passed else 'FAILED'}\n")
+        failed += not passed
+    return failed
+
+
+def _stream(relay: str) -> list[bytes]:
+    """Everything that the relay has sent on so far."""
+    url = relay.replace("http", "ws", 1) + "/xrpc/com.atproto.sync.subscribeRepos?cursor=0"
+    last, found = int(httpx.get(f"{relay}/xrpc/_health").json()["seq"]), list[bytes]()
+    with connect(url, proxy=None, max_size=None) as connection:
+        while not found or read_frame(found[-1]).seq < last:
+            found.append(bytes(connection.recv(_START_S, decode=False)))
+    return found
+
+
+def _read_by(readers: list[Reader], messages: list[bytes]) -> Iterator[Check]:
+    for reader in readers:
+        said = [problem for problem in complaints(reader, messages) if problem]
+        yield f"{reader.name}: reads all {len(messages)} frames of the relay {said[:2] or ''}", not said
 
 
 def _checks(relay: str, seen: dict[str, Any], creates: int, heads: dict[str, Any]) -> Iterator[Check]:
