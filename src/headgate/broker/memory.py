@@ -38,6 +38,7 @@ from headgate.model import UsageError
 __all__ = ["DeadLetter", "InMemoryBroker", "InMemoryClient"]
 
 _BY_TOPICS = Subscription.to_topics("t").condition
+_BY_PATTERNS = Subscription.to_patterns("t").condition
 Matches = Callable[[Event, Any], bool]
 
 
@@ -73,7 +74,7 @@ class InMemoryBroker:
 
     def __init__(self, matches: Mapping[str, Matches] | None = None) -> None:
         self.dead_letters: list[DeadLetter] = []
-        self._matches = {"true": _always, _BY_TOPICS: _by_topics, **(matches or {})}
+        self._matches = {"true": _always, _BY_TOPICS: _by_topics, _BY_PATTERNS: _by_patterns, **(matches or {})}
         self._ids, self._sids, self._turns = count(1), count(1), count()
         self._ahead = timedelta()
         self._groups: dict[str, _Group] = {}
@@ -223,6 +224,19 @@ def _always(event: Event, params: Any) -> bool:
 
 def _by_topics(event: Event, params: Any) -> bool:
     return event.topic in params["topics"]
+
+
+def _by_patterns(event: Event, params: Any) -> bool:
+    return any(_matches(event.topic, pattern) for pattern in params["patterns"])
+
+
+def _matches(topic: str, pattern: str) -> bool:
+    words, wanted = topic.split("."), pattern.split(".")
+    if wanted[-1] == ">":
+        if len(words) < len(wanted):
+            return False
+        words, wanted = words[: len(wanted) - 1], wanted[:-1]
+    return len(words) == len(wanted) and all(each in ("*", word) for each, word in zip(wanted, words, strict=True))
 
 
 def _wants(handler: Handler, waiting: _Waiting) -> bool:

@@ -48,3 +48,9 @@ class Subscription:
         """Events of these topics, which are looked up and not compared."""
         params = {"topics": sorted(set(topics))}
         return cls("s.params @> jsonb_build_object('topics', ARRAY[e.topic])", params, expiry)
+
+    @classmethod
+    def to_patterns(cls, *patterns: str, expiry: timedelta | None = None) -> Subscription:
+        """Events whose topics match a pattern: in `order.*` the star is one word, in `order.>` the rest is any."""
+        params = {"patterns": sorted(set(patterns))}
+        return cls("topic_matches(e.topic, s.params -> 'patterns')", params, expiry)

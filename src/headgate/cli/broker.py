@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from headgate import broker as made_of_sql
-from headgate.broker import BrokerClient, Event, Subscription
+from headgate.broker import BrokerClient, Event
 from headgate.cli.broker_care import conditions, dead_letters, pause, recurring, resume, top
 from headgate.cli.broker_database import (
     SchemaOption,
@@ -23,6 +23,7 @@ from headgate.cli.broker_database import (
     database_of,
     installed_broker,
     show_rows,
+    subscription_to,
 )
 from headgate.cli.broker_doors import serve, webhooks
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
@@ -92,7 +93,7 @@ def publish(
 
 @broker.command()
 def tail(
-    topics: Annotated[list[str], typer.Argument(help="Topics to follow.")],
+    topics: Annotated[list[str], typer.Argument(help="Topics to follow, or patterns: order.*, user.>")],
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = _DEFAULT,
@@ -102,7 +103,7 @@ def tail(
 
     It is a group of its own, and forgotten a minute after it ends.
 
-    Example: headgate broker tail user.created user.deleted
+    Example: headgate broker tail user.created 'order.*'
     """
     with database_of(config, postgres) as url:
         with installed_broker(config, url, schema):
@@ -126,7 +127,7 @@ async def _follow(url: str, schema: str, topics: Sequence[str], count: int) -> N
             ended.set()
 
     async with BrokerClient(url, group=f"tail-{uuid4().hex[:12]}", schema=schema) as client:
-        wanted = Subscription.to_topics(*topics, expiry=_TAIL_EXPIRY)
+        wanted = subscription_to(topics, _TAIL_EXPIRY)
         await client.register_reliable_handler(wanted, show, name="tail")
         note(f"following {', '.join(topics)}; Ctrl-C ends it")
         work = asyncio.create_task(client.run())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Annotated, Any
 
 import psycopg
@@ -13,13 +14,13 @@ from psycopg.rows import dict_row
 from rich.table import Table
 from rich.text import Text
 
-from headgate.broker import installed
+from headgate.broker import Subscription, installed
 from headgate.cli.output import data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.control.service import open_stack
 from headgate.model import ConnectError, StateError
 
-__all__ = ["SchemaOption", "UrlOption", "connected", "database_of", "installed_broker", "show_rows"]
+__all__ = ["SchemaOption", "UrlOption", "connected", "database_of", "installed_broker", "show_rows", "subscription_to"]
 
 UrlOption = Annotated[
     str | None, typer.Option("--postgres", help="The database.", show_default="that of the configuration")
@@ -44,6 +45,13 @@ def show_rows(
         # As text: conditions have square brackets, which would be taken for markup.
         table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     data_console.print(table)
+
+
+def subscription_to(topics: Sequence[str], expiry: timedelta | None = None) -> Subscription:
+    """To topics as a person writes them: some may be patterns."""
+    if any(word in ("*", ">") for topic in topics for word in topic.split(".")):
+        return Subscription.to_patterns(*topics, expiry=expiry)
+    return Subscription.to_topics(*topics, expiry=expiry)
 
 
 @contextmanager

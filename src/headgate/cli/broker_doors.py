@@ -17,7 +17,14 @@ from headgate.broker import DEFAULT_SCHEMA, Subscription
 from headgate.broker.doors.house import Doors
 from headgate.broker.doors.house import serve as serve_doors
 from headgate.broker.doors.posting import Endpoint
-from headgate.cli.broker_database import SchemaOption, UrlOption, database_of, installed_broker, show_rows
+from headgate.cli.broker_database import (
+    SchemaOption,
+    UrlOption,
+    database_of,
+    installed_broker,
+    show_rows,
+    subscription_to,
+)
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.broker import BrokerSection
@@ -95,7 +102,9 @@ def _show(doors: Doors, as_json: bool) -> None:
 def add(
     name: Annotated[str, typer.Argument(help="Its name; one that exists is changed, and goes on where it was.")],
     url: Annotated[str, typer.Argument(help="Where to: https://host/path")],
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; repeatable.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="A topic or a pattern (order.*); repeatable.")
+    ] = None,
     condition: Annotated[str | None, typer.Option("--condition", help="Or a condition over e and s.")] = None,
     params: Annotated[str, typer.Option("--params", help="s.params of the condition, as JSON.")] = "{}",
     secret_file: Annotated[
@@ -120,7 +129,7 @@ def add(
     """
     if bool(topic) == bool(condition):
         raise UsageError("what is to be posted?", remedy="give --topic, once or more, or --condition")
-    wanted = Subscription.to_topics(*topic) if topic else Subscription(condition or "", _json(params))
+    wanted = subscription_to(topic) if topic else Subscription(condition or "", _json(params))
     secret = _secret(secret_file)
     headers = _headers(header or [])
     Endpoint(url, secret, headers)  # complains if it cannot be used

@@ -130,6 +130,17 @@ async def test_events_come_in_order_to_who_subscribed(world: World) -> None:
 
 
 @told
+async def test_patterns_of_topics(world: World) -> None:
+    seen, topics = Seen(), ["order.paid", "order", "order.a.b", "x.eu", "x.eu.a", "order.eu.a.b", "plain", "plain.a"]
+    async with world.client() as client:
+        wanted = Subscription.to_patterns("order.*", "*.eu.>", "plain", "x.*.a")
+        await client.register_reliable_handler(wanted, seen, name="h")
+        await client.publish(*(Message(topic, topic) for topic in topics), Message("order.", "end"))
+        await world.settle(lambda: "end" in seen.payloads)
+    assert seen.payloads == ["order.paid", "x.eu.a", "order.eu.a.b", "plain", "end"]
+
+
+@told
 async def test_only_the_event_that_fails_comes_again_and_then_is_a_dead_letter(world: World) -> None:
     seen, other = Seen(lambda event: event.payload == 3), Seen()
     async with world.client() as client:

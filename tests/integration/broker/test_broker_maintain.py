@@ -7,7 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.integration.broker.brokers import Broker, drain
+from tests.integration.broker.brokers import Broker, Headgate, drain
+from tests.integration.broker.conftest import Connect
+from tests.integration.broker.servers import every_server
 
 
 def maintain(broker: Broker, after: str) -> tuple[Any, ...]:
@@ -158,3 +160,30 @@ def test_history_is_trimmed(ours: Broker) -> None:
         row = ours.db.execute(f"select count(*) from {table}".encode()).fetchone()
         assert row is not None
         assert row[0] <= 1
+
+
+@every_server
+def test_an_archive_of_handled_events(db: psycopg.Connection[Any], connect: Connect) -> None:
+    """What all have read is kept as long as was said, a reader of it holds up nobody, and in the end it is gone."""
+    ours = Headgate(db)
+    ours.subscribe("g")
+    db.execute("update config set value = '2 days' where key = 'archive_retention'")
+    for hour in range(3):
+        ours.publish(*[("t", {"n": hour * 10 + number}) for number in range(10)])
+        ours.poll()
+        drain(ours, "g")
+        ours.maintain(f"{hour + 1} hours")
+    ours.maintain("12 hours")
+    archived = "select payload -> 'n' from archived_events order by id"
+    assert [n for (n,) in db.execute(archived).fetchall()] == list(range(30))
+    assert db.execute("select count(*) from events").fetchall() == [(0,)]
+    reader = connect(autocommit=False)
+    reader.execute("select count(*) from archived_events")
+    ours.publish(("t", {"n": 30}))
+    ours.maintain("3 days")
+    assert db.execute("select count(*) from archived_events").fetchall() == [(30,)]
+    reader.rollback()
+    ours.maintain("3 days")
+    assert db.execute("select count(*) from archived_events").fetchall() == [(0,)]
+    ours.poll()
+    assert [event.payload for event in drain(ours, "g")] == [{"n": 30}]

@@ -69,6 +69,7 @@ COLUMNS: dict[str, dict[tuple[str, str], set[str]]] = {
     "observer": {
         ("select", name): {"*"}
         for name in (
+            "archived_events", "subscription_patterns",
             "batches", "client_subscriptions", "clients", "conditions", "config", "dead_letters", "deliveries",
             "dispatcher_state", "event_keys", "events", "group_cursors", "group_status", "histories", "log_readers",
             "migrations", "parked", "parked_subscriptions", "partitions", "rejected", "scheduled", "streams",

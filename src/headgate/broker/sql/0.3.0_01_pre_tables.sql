@@ -19,6 +19,7 @@ create function config_default(of_key text) returns text language sql immutable 
     when 'writer_retention' then '1 year'
     when 'condition_time' then '20 milliseconds'
     when 'condition_failures' then '1000'
+    when 'archive_retention' then '0 seconds'
   end
 $$;
 
@@ -39,7 +40,12 @@ begin
   if new.key = 'condition_failures' and new.value::int < 1 then
     raise exception 'condition_failures must be at least 1' using errcode = 'invalid_parameter_value';
   end if;
-  if new.key not in ('poll_chunk_size', 'condition_failures') and new.value::interval <= interval '0' then
+  if new.key = 'archive_retention' and new.value::interval < interval '0' then
+    raise exception 'archive_retention must not be less than nothing' using errcode = 'invalid_parameter_value';
+  end if;
+  if new.key not in ('poll_chunk_size', 'condition_failures', 'archive_retention')
+    and new.value::interval <= interval '0'
+  then
     raise exception '% must be more than nothing', new.key using errcode = 'invalid_parameter_value';
   end if;
   if new.key = 'partition_interval' and new.value::interval < interval '1 minute' then
@@ -52,7 +58,8 @@ end $$;
 delete from config where config_default(key) is null;
 insert into config (key, value)
 select key, config_default(key)
-from unnest(array['dead_letter_retention', 'writer_retention', 'condition_time', 'condition_failures']) as key
+from unnest(array['dead_letter_retention', 'writer_retention', 'condition_time', 'condition_failures',
+  'archive_retention']) as key
 on conflict do nothing;
 
 -- Who calls, also from inside of functions that run with the rights of their owner.
@@ -94,7 +101,7 @@ create table rejected (
 -- `evaluated`: the topic does not decide alone. `topics`: what an event must have for its topic, if the text says so.
 alter table conditions add column evaluated boolean not null default true, add column topics text[];
 alter table conditions drop constraint conditions_route_check;
-alter table conditions add check (route in ('topic', 'topics', 'literal'));
+alter table conditions add check (route in ('topic', 'topics', 'literal', 'patterns'));
 alter table subscription_topics add column evaluated boolean not null default true;
 create index dead_letters_subscription on dead_letters (subscription_id);
 create index dead_letters_at on dead_letters (at);

@@ -20,19 +20,64 @@ begin
     from regexp_matches(clause, '''((?:[^'']|'''')*)''::text', 'g') as m order by 1);
 end $$;
 
+-- Whether patterns of topics decide alone; with something behind them, they are evaluated.
+create function is_by_patterns(expression text) returns boolean language sql immutable set search_path from current as $$
+  select expression ~ '^([a-z_][a-z0-9_]*\.|"[^"]+"\.)?topic_matches\(e\.topic, \(s\.params -> ''patterns''::text\)\)$'
+$$;
+
 create or replace function route_of(expression text) returns text language sql immutable set search_path from current
 as $$
   select coalesce(
     (select key from unnest(array['topic', 'topics']) as key
       where expression = route_clause(key) or starts_with(expression, '(' || route_clause(key) || ' AND ')),
-    case when literal_topics(expression) is not null then 'literal' end)
+    case when literal_topics(expression) is not null then 'literal' when is_by_patterns(expression) then 'patterns' end)
 $$;
 
 -- Whether more than the topic has to be looked at.
 create function is_evaluated(expression text) returns boolean language sql immutable set search_path from current as $$
-  select not (expression in ('true', route_clause('topic'), route_clause('topics'))
+  select not (expression in ('true', route_clause('topic'), route_clause('topics')) or is_by_patterns(expression)
     or literal_topics(expression) is not null and not starts_with(expression, '((e.topic = '))
 $$;
+
+-- As before; what may be called is one more.
+create or replace function objection_to(tree text, of_view regclass) returns text
+language plpgsql stable set search_path from current as $$
+declare
+  objection text;
+begin
+  if tree ~ ':has(Aggs|WindowFuncs|TargetSRFs|SubLinks|ModifyingCTE|ForUpdate|Recursive) true' or tree ~ '\{SUBLINK'
+  then
+    return 'it must not contain sub-selects, aggregates or functions that return sets';
+  end if;
+  if (select count(*) from regexp_matches(tree, '\{TARGETENTRY', 'g')) <> 1 then
+    return 'it must be one expression';
+  end if;
+  if exists (
+    select from regexp_matches(tree, ':relid (\d+)', 'g') as m
+    -- Up to version 15, views have themselves in their lists, too.
+    where m[1]::oid not in ('events'::regclass, 'subscriptions'::regclass, of_view))
+  then
+    return 'it must not read any other relation';
+  end if;
+  select format('it must not call %s', p.oid::regprocedure) into objection
+  from regexp_matches(tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') as m
+  join pg_proc as p on p.oid = m[1]::oid
+  where p.oid not in ('slot_of(text, int)'::regprocedure, 'topic_matches(text, jsonb)'::regprocedure) and (
+    p.pronamespace <> 'pg_catalog'::regnamespace or p.provolatile = 'v' or p.proretset
+    -- Harmless as they are, they tell about the server or read whole tables.
+    or p.proname ~ '^(pg_|has_|txid_|inet_(client|server)_|lo_)|_to_xml|_description$|^current_setting$')
+  limit 1;
+  if found then
+    return objection;
+  end if;
+  select format('it must not use the type %s', t.oid::regtype) into objection
+  from regexp_matches(tree, ':\w*type (\d+)', 'g') as m
+  join pg_type as t on t.oid = m[1]::oid
+  where t.typnamespace <> 'pg_catalog'::regnamespace
+    and t.typrelid not in ('events'::regclass, 'subscriptions'::regclass)
+  limit 1;
+  return objection;
+end $$;
 
 update conditions set route = route_of(expression), topics = literal_topics(expression),
   evaluated = is_evaluated(expression);
@@ -149,7 +194,8 @@ begin
     execute format('grant usage, create on schema %I to %I', current_schema(), runner);
     execute format('grant select on events, subscriptions, subscription_topics, conditions to %I', runner);
     execute format('grant execute on function evaluate_v1(bigint[], int[], int[], int[]), slot_of(text, int),'
-      ' objection_to_role(name), cases_of(int[]), route_clause(text) to %I', runner);
+      ' topic_matches(text, jsonb), shape_of(text), pattern_of(text, text), objection_to_role(name), cases_of(int[]),'
+      ' route_clause(text) to %I', runner);
     execute format('alter function evaluate_v1(bigint[], int[], int[], int[]) owner to %I', runner);
     execute format('revoke create on schema %I from %I', current_schema(), runner);
   exception when insufficient_privilege or undefined_object then

@@ -56,12 +56,16 @@ begin
     insert into subscription_topics (topic, cond_id, subscription_id, gno, evaluated)
     select t.topic, c.id, new.id, new.gno, c.evaluated
     from conditions as c cross join lateral topics_of(c, new.params) as t(topic) where c.id = new.cond_id;
+    if (select c.route = 'patterns' from conditions as c where c.id = new.cond_id) then
+      perform follow_patterns(new.id, new.gno, new.params -> 'patterns');
+    end if;
     if new.expiry_interval is not null then
       insert into subscription_activity (subscription_id) values (new.id);
     end if;
   end if;
   if tg_op = 'UPDATE' then
     delete from subscription_topics where subscription_id = new.id;
+    delete from subscription_patterns where subscription_id = new.id;
   end if;
   if tg_op = 'DELETE' then
     insert into subscription_changes (gno) values (old.gno);

@@ -310,7 +310,12 @@ declare
   -- Subscriptions to everything, but for those whose groups read the log.
   everything int[] := array(select s.id from conditions as c join subscriptions as s on s.cond_id = c.id
     where c.expression = 'true' and s.expired_at is null and s.id <> all (log_subscriptions));
+  by_pattern topic_match[] := '{}';
 begin
+  if exists (select from topic_shapes) then
+    by_pattern := match_patterns(array(select distinct e.topic from events as e
+      where e.id = any (ids) and e.id between ids[1] and ids[cardinality(ids)] and e.subscription_id is null));
+  end if;
   -- "offset 0" keeps look-ups what they are. A batch has no statistics, and the planner would compare every event with
   -- every topic.
   with batch as materialized (
@@ -328,6 +333,9 @@ begin
       select e.ord, t.gno, t.subscription_id from batch as e cross join lateral (
         select t.gno, t.subscription_id from subscription_topics as t
         where t.topic = e.topic and not t.evaluated offset 0) as t
+      where e.subscription_id is null
+      union all
+      select e.ord, p.gno, p.subscription_id from batch as e join unnest(by_pattern) as p on p.topic = e.topic
       where e.subscription_id is null
       union all
       select e.ord, s.gno, s.id from batch as e cross join (

@@ -134,6 +134,47 @@ create or replace function low_position() returns bigint language sql volatile s
     (select pos from dispatcher_state order by id desc limit 1))
 $$;
 
+-- Events that all groups have read, for as long as `archive_retention` says. Each of its children was a partition of
+-- the log: nothing is copied, and nobody waits until a table has been looked through.
+create table archived_events (
+  id bigint, xid xid8, at timestamptz, subscription_id int, topic text, payload jsonb, metadata jsonb, retry jsonb
+);
+create table archives (
+  number bigint primary key,          -- of the partition that it was
+  closed_at timestamptz not null
+);
+
+create function archive_events(part partitions) returns void language plpgsql volatile set search_path from current as $$
+declare
+  name text := partition_name('events', part.number);
+begin
+  execute format('alter table events detach partition %I', name);
+  execute format('alter table %I rename to %I', name, partition_name('archived_events', part.number));
+  execute format('alter table %I inherit archived_events', partition_name('archived_events', part.number));
+  insert into archives (number, closed_at) values (part.number, part.closed_at);
+end $$;
+
+create function drop_archives(as_of timestamptz) returns int language plpgsql volatile set search_path from current as $$
+declare
+  n bigint;
+  dropped int := 0;
+begin
+  for n in
+    select a.number from archives as a where a.closed_at < as_of - config_value('archive_retention')::interval
+    order by a.number limit 10
+  loop
+    begin
+      execute format('lock table %I in access exclusive mode nowait', partition_name('archived_events', n));
+      execute format('drop table %I', partition_name('archived_events', n));
+      delete from archives where number = n;
+      dropped := dropped + 1;
+    exception when lock_not_available then
+      null;  -- it is being read; the next time
+    end;
+  end loop;
+  return dropped;
+end $$;
+
 -- The same as before, but for the lock: nothing is written to a closed partition any more, so what is safe to drop
 -- stays so. At most so many at once: whoever publishes waits for them.
 create function drop_partitions_v2(as_of timestamptz, at_most int) returns int
@@ -163,7 +204,11 @@ begin
         update partitions set done = null, done_pos = null where parent = part.parent and number = part.number;
         continue;
       end if;
-      execute format('drop table %I', partition_name(part.parent, part.number));
+      if part.parent = 'events' and config_value('archive_retention')::interval > interval '0' then
+        perform archive_events(part);
+      else
+        execute format('drop table %I', partition_name(part.parent, part.number));
+      end if;
       delete from partitions where parent = part.parent and number = part.number;
       dropped := dropped + 1;
     exception when lock_not_available then
@@ -250,6 +295,7 @@ begin
   delete from parked_subscriptions as p where not exists (
     select from subscriptions as s where s.id = p.subscription_id and s.expired_at is null);
   perform forget_conditions();
+  perform forget_shapes();
 end $$;
 
 create or replace function make_partitions(of_parent text, up_to bigint) returns int
@@ -319,6 +365,7 @@ begin
     else
       dropped := drop_partitions_v2(as_of, 30);
     end if;
+    perform drop_archives(as_of);
   exception when lock_not_available then
     null;  -- the dispatcher is busy
   end;

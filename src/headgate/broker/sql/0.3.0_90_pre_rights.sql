@@ -50,7 +50,7 @@ language sql immutable set search_path from current as $$
     ('consumer', 'select', 'subscription_groups', 'id, gno, overrun_from, overrun_to, seeks'),
     ('consumer', 'select', 'dispatcher_state', 'id, pos, system_id, timeline'),
     ('consumer', 'select', 'group_status', null),
-    ('observer', 'select', 'batches', null), ('observer', 'select', 'client_subscriptions', null),
+    ('observer', 'select', 'archived_events', null), ('observer', 'select', 'batches', null), ('observer', 'select', 'client_subscriptions', null),
     ('observer', 'select', 'clients', null), ('observer', 'select', 'conditions', null),
     ('observer', 'select', 'config', null), ('observer', 'select', 'dead_letters', null),
     ('observer', 'select', 'deliveries', null), ('observer', 'select', 'dispatcher_state', null),
@@ -62,6 +62,7 @@ language sql immutable set search_path from current as $$
     ('observer', 'select', 'scheduled', null), ('observer', 'select', 'streams', null),
     ('observer', 'select', 'subscription_activity', null), ('observer', 'select', 'subscription_events', null),
     ('observer', 'select', 'subscription_failures', null), ('observer', 'select', 'subscription_groups', null),
+    ('observer', 'select', 'subscription_patterns', null),
     ('observer', 'select', 'subscription_status', null), ('observer', 'select', 'subscription_topics', null),
     ('observer', 'select', 'subscriptions', null), ('observer', 'select', 'unread_events', null),
     ('observer', 'select', 'webhook_status', null), ('observer', 'select', 'writers', null)

@@ -105,6 +105,12 @@ select not exists (select from migrations where name = '0.3.0_01_pre_tables') as
   insert into migrations (name) values ('0.3.0_01_pre_tables');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_02_pre_patterns') as missing \gset
+\if :missing
+  \ir 0.3.0_02_pre_patterns.sql
+  insert into migrations (name) values ('0.3.0_02_pre_patterns');
+\endif
+
 select not exists (select from migrations where name = '0.3.0_02_pre_publish') as missing \gset
 \if :missing
   \ir 0.3.0_02_pre_publish.sql
@@ -187,6 +193,12 @@ select not exists (select from migrations where name = '0.3.0_25_pre_webhooks') 
 \if :missing
   \ir 0.3.0_25_pre_webhooks.sql
   insert into migrations (name) values ('0.3.0_25_pre_webhooks');
+\endif
+
+select not exists (select from migrations where name = '0.3.0_26_pre_streams') as missing \gset
+\if :missing
+  \ir 0.3.0_26_pre_streams.sql
+  insert into migrations (name) values ('0.3.0_26_pre_streams');
 \endif
 
 select not exists (select from migrations where name = '0.3.0_40_pre_pausing') as missing \gset
