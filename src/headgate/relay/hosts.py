@@ -20,7 +20,7 @@ from headgate.model import CapacityError, HeadgateError
 from headgate.model.ending import end
 from headgate.relay.crawl import CrawlError, check_hostname, describe, list_hosts
 from headgate.relay.intake import Intake
-from headgate.relay.limits import Buckets, host_rates
+from headgate.relay.limits import Buckets, HostBudget, host_rates
 from headgate.relay.net import Fetcher
 from headgate.relay.options import RelayOptions
 from headgate.relay.store import HostRow, HostStatus, Store
@@ -167,12 +167,11 @@ class Hosts:
         hostname, track = row.hostname, self._intake.track(row.hostname)
         if track.last == 0:
             track.last = row.cursor
-        limit = self._intake.accounts.limit(hostname)
+        track.budget = self._budget(row)
         upstream = Upstream(
             hostname,
             self._intake,
             self._options,
-            rates=Buckets(host_rates(limit, trusted=row.trusted)) if self._options.rates else None,
             total=self._total,
             tls=self._tls,
             connecting=self._connecting,
@@ -184,6 +183,17 @@ class Hosts:
             track.restart(0)
         self._upstreams[hostname] = upstream
         self._tasks[hostname] = asyncio.create_task(self._run(upstream))
+
+    def _budget(self, row: HostRow) -> HostBudget | None:
+        options = self._options
+        if not options.rates:
+            return None
+        return HostBudget(
+            host_rates(self._intake.accounts.limit(row.hostname), trusted=row.trusted),
+            bytes_per_s=options.host_bytes_per_s,
+            cpu_share=options.host_cpu_share,
+            trusted=row.trusted,
+        )
 
     async def _run(self, upstream: Upstream) -> None:
         hostname = upstream.hostname

@@ -16,7 +16,7 @@ from headgate.relay.intake import Intake, Sequenced
 from headgate.relay.ledger import Ledger
 from headgate.relay.net import Fetcher
 from headgate.relay.options import RelayOptions
-from headgate.relay.resolve import Resolver
+from headgate.relay.resolve import Places, Resolver
 from headgate.relay.store import Store
 from headgate.relay.workers import open_judges
 
@@ -49,7 +49,8 @@ async def open_ingest(options: RelayOptions, store: Store, sequenced: Sequenced)
             fetcher,
             plc_url=options.plc_url,
             size=options.cached_documents,
-            lookups=options.lookups,
+            lookups=Places(options.lookups, options.host_lookups),
+            web_lookups=Places(options.web_lookups, options.host_web_lookups),
             refresh_s=options.refresh_s,
         )
         hosts = None

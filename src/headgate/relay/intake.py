@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 Sequenced: TypeAlias = Callable[[Accepted, str, int], Awaitable[object]]
 
 _BATCH = 32
+_BATCH_BYTES = 512 << 10
 _TURNS_PER_JUDGE = 2  # batches on their way to one judge, so that it need not wait for the next
 _EVENTS = frozenset((Kind.COMMIT, Kind.SYNC, Kind.IDENTITY, Kind.ACCOUNT))
 _STORE_RETRY_S = 1.0
@@ -161,19 +162,35 @@ class Intake:
         ready, work = self._ready[shard], self._work[shard]
         while True:
             await work.wait()
-            lanes = [ready.popleft() for _ in range(min(_BATCH, len(ready)))]
+            lanes = self._next(ready)
             if not ready:
                 work.clear()
             if lanes:
                 await self._judge(shard, lanes)
                 await self._store.room()
 
+    def _next(self, ready: deque[_Lane]) -> list[_Lane]:
+        """Lanes to judge together: some, and not too many bytes. Those of a host that is in debt come back later."""
+        lanes: list[_Lane] = []
+        size = 0
+        while ready and len(lanes) < _BATCH and size < _BATCH_BYTES:
+            lane = ready.popleft()
+            budget = self.track(lane.host).budget
+            if budget is not None and (debt_s := budget.debt_s()) > 0:
+                asyncio.get_running_loop().call_later(debt_s, self._enqueue, lane)
+                continue
+            lanes.append(lane)
+            size += len(lane.items[0].message)
+        return lanes
+
     async def _judge(self, shard: int, lanes: list[_Lane]) -> None:
         await self._load([lane.did for lane in lanes])
         now_us = time.time_ns() // 1_000
         questions = [self._question(lane, now_us) for lane in lanes]
-        verdicts = await self._judges[shard].judge(questions)
-        for lane, question, verdict in zip(lanes, questions, verdicts, strict=True):
+        judged = await self._judges[shard].judge(questions)
+        for lane, question, (verdict, spent_s) in zip(lanes, questions, judged, strict=True):
+            if (budget := self.track(lane.host).budget) is not None:
+                budget.spend(spent_s)
             self._act(lane, question, verdict)
 
     async def _load(self, dids: list[str]) -> None:
@@ -231,7 +248,7 @@ class Intake:
     async def _await_document(self, lane: _Lane, item: Item, wanted: NeedsDocument) -> None:
         """Let the lane go on when its document is there; drop its first item when there is none."""
         since = item.arrived if wanted.refresh else None
-        found = await self._resolver.insist(lane.did, since, until=item.arrived + self._options.hold_s)
+        found = await self._resolver.insist(lane.did, since, until=item.arrived + self._options.hold_s, host=lane.host)
         lane.waiting = False
         self.ledger.held(lane.host, -len(lane.items))
         if found.error is None:

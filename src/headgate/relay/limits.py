@@ -1,14 +1,18 @@
-"""Rates that wait: a host that sends too fast is read more slowly, and loses nothing."""
+"""Budgets that wait: a host that sends too much, or what costs too much, is read more slowly, and loses nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-__all__ = ["Buckets", "host_rates"]
+__all__ = ["Buckets", "HostBudget", "host_rates"]
 
 _HOUR_S, _DAY_S = 3_600.0, 86_400.0
 _TRUSTED_PER_S = 5_000.0
+_TRUSTED_BYTES = 32  # times as much as others
+_TRUSTED_CPU = 10
+_BURST_BYTES_S = 16.0  # seconds of the rate that may come at once: 16 MiB, so that the largest frames pass
+_BURST_CPU_S = 20.0
 
 
 def host_rates(account_limit: int, *, trusted: bool) -> tuple[tuple[float, float], ...]:
@@ -33,7 +37,7 @@ class Buckets:
         self._at = clock()
         self._buckets = [[size, size, size / seconds] for size, seconds in rates]  # level, size, per second
 
-    def take(self, count: int = 1) -> float:
+    def take(self, count: float = 1) -> float:
         now = self._clock()
         elapsed, self._at = now - self._at, now
         wait_s = 0.0
@@ -43,3 +47,36 @@ class Buckets:
             if level < 0:
                 wait_s = max(wait_s, -level / per_s)
         return wait_s
+
+
+class HostBudget:
+    """What one host may have of the relay: messages, bytes, and the time that it takes to validate them.
+
+    Every message counts, also one that is repeated, is no frame, or means nothing. `take` says how long to wait before
+    the message is looked at. The time of validation is known only afterwards: `spend` charges it, and nothing more of
+    the host is validated before `debt_s` is over.
+    """
+
+    def __init__(
+        self,
+        messages: tuple[tuple[float, float], ...],
+        *,
+        bytes_per_s: float,
+        cpu_share: float,
+        trusted: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        bytes_per_s *= _TRUSTED_BYTES if trusted else 1
+        cpu_share *= _TRUSTED_CPU if trusted else 1
+        self._messages = Buckets(messages, clock)
+        self._bytes = Buckets(((bytes_per_s * _BURST_BYTES_S, _BURST_BYTES_S),), clock)
+        self._cpu = Buckets(((cpu_share * _BURST_CPU_S, _BURST_CPU_S),), clock)
+
+    def take(self, size: int) -> float:
+        return max(self._messages.take(), self._bytes.take(size))
+
+    def spend(self, seconds: float) -> None:
+        self._cpu.take(seconds)
+
+    def debt_s(self) -> float:
+        return self._cpu.take(0)

@@ -26,7 +26,7 @@ __all__ = ["Answer", "Fetcher", "connect", "public_addresses"]
 _REMEDY = "check the name; only public addresses are allowed"
 _MAX_REDIRECTS = 3
 # Threads of their own: names that take long to look up must not keep everything else that needs a thread.
-_NAMES = ThreadPoolExecutor(32, thread_name_prefix="relay-names")
+_NAMES = ThreadPoolExecutor(64, thread_name_prefix="relay-names")
 # A few compressed bytes can become a gigabyte, so nothing may come compressed.
 _HEADERS = {"User-Agent": "headgate-relay", "Accept-Encoding": "identity"}
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -112,7 +112,7 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
 class Fetcher:
     """GET with limits. `async with Fetcher() as fetcher`."""
 
-    def __init__(self, *, allow_private: bool = False, timeout_s: float = 10.0, connections: int = 100) -> None:
+    def __init__(self, *, allow_private: bool = False, timeout_s: float = 10.0, connections: int = 200) -> None:
         self.allow_private = allow_private
         self._timeout_s = timeout_s
         transport = httpx.AsyncHTTPTransport(trust_env=False)

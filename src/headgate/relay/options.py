@@ -35,7 +35,10 @@ class RelayOptions:
     plc_url: str = PLC_DIRECTORY
     allow_private: bool = False  # hosts and directories on private addresses, without TLS: for simulations
     private_tls: bool = False  # the streams of these hosts have TLS all the same
-    lookups: int = 64  # DID documents asked for at once
+    lookups: int = 64  # documents of did:plc asked for at once
+    host_lookups: int = 16  # of them, for accounts of one host
+    web_lookups: int = 32  # documents of did:web: whoever has the name may take his time
+    host_web_lookups: int = 4
     cached_documents: int = 250_000
     refresh_s: float = 2.0  # the shortest time between two lookups of one DID
 
@@ -44,6 +47,8 @@ class RelayOptions:
     trusted_domains: tuple[str, ...] = ()  # new hosts in these are trusted
     new_hosts_per_day: int = 50
     rates: bool = True  # False: hosts may send as fast as they can
+    host_bytes_per_s: float = 1 << 20  # of one host, over some seconds; a trusted one may send 32 times as much
+    host_cpu_share: float = 0.1  # of a core, to validate what one host sends; of a trusted one, a whole core
     total_per_s: float = 10_000.0  # all hosts together
 
     backlog: bool = False  # a new host is followed from its oldest event, not from now on

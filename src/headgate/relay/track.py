@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from headgate.relay.limits import HostBudget
 from headgate.relay.options import HoldLimits
 from headgate.relay.resolve import Resolved
 from headgate.relay.verdict import RepoState
@@ -51,6 +52,7 @@ class Track:
     pending: dict[Item, None] = field(default_factory=dict)
     events: int = 0
     bytes: int = 0
+    budget: HostBudget | None = None  # None: there are no limits
 
     @property
     def cursor(self) -> int:

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 _PATH: Final = "/xrpc/com.atproto.sync.subscribeRepos"
 _HIGH_BYTES = 1 << 20  # read this far ahead of the reader, no further
 _MESSAGE_BYTES = 200  # what a message costs beyond its bytes: empty ones count, too
+_NOISE = b""  # in the place of what is no binary message: it means nothing, but counts
 _MAX_PARTS = 10_000
 _MAX_OBSTACLES = 3
 _CONNECT_S = 15.0
@@ -68,7 +69,9 @@ class _Inbox(WSListener):
             self._leaving = True
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
-        self._stirred.set()  # a pong is a sign of life, too
+        else:
+            self._queue(transport, _NOISE)  # a pong is a sign of life, too; and a thousand of them are read one by one
+        self._stirred.set()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.closed = True
@@ -84,12 +87,16 @@ class _Inbox(WSListener):
             transport.disconnect()
             return
         if whole:
-            self._messages.append(part if len(self._parts) == 1 else b"".join(self._parts))
-            self._bytes += self._part_bytes + _MESSAGE_BYTES
+            message = part if len(self._parts) == 1 else b"".join(self._parts)
             self._parts, self._part_bytes = [], 0
-            if self._bytes > _HIGH_BYTES and not self._paused:
-                self._paused = True
-                transport.underlying_transport.pause_reading()
+            self._queue(transport, message)
+
+    def _queue(self, transport: WSTransport, message: bytes) -> None:
+        self._messages.append(message)
+        self._bytes += len(message) + _MESSAGE_BYTES
+        if self._bytes > _HIGH_BYTES and not self._paused and not self._leaving:
+            self._paused = True
+            transport.underlying_transport.pause_reading()
 
     async def get(self, silence_s: float) -> bytes | None:
         """The next message; None at the end. A host that is silent is pinged, and left if it stays so."""
@@ -128,14 +135,13 @@ class Upstream:
         intake: Intake,
         options: RelayOptions,
         *,
-        rates: Buckets | None,
         total: Buckets,
         tls: ssl.SSLContext | None,
         connecting: asyncio.Semaphore,
         failures: int = 0,
     ) -> None:
         self.hostname, self._intake, self._options = hostname, intake, options
-        self._rates, self._total, self._tls, self._connecting = rates, total, tls, connecting
+        self._total, self._tls, self._connecting = total, tls, connecting
         self._track = intake.track(hostname)
         self._poison: bytes | None = None
         self._nudged = asyncio.Event()
@@ -215,6 +221,10 @@ class Upstream:
         return await connect(url.host, url.port, allow_private=self._options.allow_private, timeout_s=_CONNECT_S)
 
     async def _take(self, message: bytes) -> None:
+        """Every message is paid for before it is looked at, whatever it may be."""
+        await self._wait_for_budget(len(message))
+        if not message:
+            return
         ledger = self._intake.ledger
         ledger.received(self.hostname)
         self.last_frame_at = time.time()
@@ -228,11 +238,6 @@ class Upstream:
             # Only counted: a cursor is inclusive, so the first event after every reconnect is one.
             ledger.dropped(self.hostname, DropReason.REPEATED_SEQ)
             return
-        try:
-            await self._wait_for_rates()
-        except asyncio.CancelledError:
-            ledger.abandoned(self.hostname)
-            raise
         self._events += frame.seq > 0
         await self._intake.submit(self.hostname, frame, message)
 
@@ -258,9 +263,9 @@ class Upstream:
             self.from_oldest = True
         raise _Ended(name)
 
-    async def _wait_for_rates(self) -> None:
-        wait_s = self._total.take()
-        if self._rates is not None:
-            wait_s = max(wait_s, self._rates.take())
+    async def _wait_for_budget(self, size: int) -> None:
+        wait_s, budget = self._total.take(), self._track.budget
+        if budget is not None:
+            wait_s = max(wait_s, budget.take(size))
         if wait_s > 0:
             await asyncio.sleep(wait_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import signal
 import sys
+import time
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -61,6 +62,7 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
     status: str | None = None
     without_handle: bool = False
     warnings: tuple[str, ...] = ()
+    spent_s: float = 0.0
 
 
 def size_head(body: bytes) -> bytes:
@@ -119,10 +121,12 @@ def serve(source: BinaryIO, sink: BinaryIO, policy: Policy) -> None:
 
 
 def _guarded(ask: Ask, policy: Policy) -> Said:
+    began = time.perf_counter()
     try:
-        return answer(ask, policy)
+        said = answer(ask, policy)
     except (RecursionError, MemoryError):
-        return Said(Reply.NO, Reason.BAD_EVENT.value, "too much for the validator")
+        said = Said(Reply.NO, Reason.BAD_EVENT.value, "too much for the validator")
+    return msgspec.structs.replace(said, spent_s=time.perf_counter() - began)
 
 
 def main() -> None:

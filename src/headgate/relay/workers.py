@@ -1,7 +1,7 @@
 """Validation, here or in processes of its own: questions in, verdicts out.
 
     async with open_judges(workers=2, policy=STRICT) as judges:
-        verdicts = await judges[host_shard].judge(questions)
+        judged = await judges[host_shard].judge(questions)     # verdicts, and the seconds that each took
 
 A worker knows nothing: each question brings the state and the document to decide by, so a worker that dies is replaced
 and asked again. A frame that kills its worker twice is rejected.
@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,9 +28,12 @@ from headgate.relay.worker import Ask, Reply, Said, size_head
 from headgate.wire.atproto import Commit, DidDocument, Frame, Reason, read_car, read_event, without_handle
 from headgate.wire.atproto.events import Event
 
-__all__ = ["Judge", "ProcessJudge", "Question", "decide", "open_judges"]
+__all__ = ["Judge", "Judged", "ProcessJudge", "Question", "decide", "open_judges"]
 
 logger = logging.getLogger(__name__)
+
+_LONG_S = 0.002  # after a verdict that took longer, others have their turn
+_DEADLY_S = 1.0  # what a frame is charged that ended a validator
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,17 @@ class Question:
     now_us: int
 
 
+class Judged(NamedTuple):
+    """A verdict, and the seconds that it took."""
+
+    verdict: Verdict
+    spent_s: float
+
+
 class Judge(Protocol):
     """Decides on questions, of which no two are of the same account and host."""
 
-    async def judge(self, questions: Sequence[Question]) -> list[Verdict]: ...
+    async def judge(self, questions: Sequence[Question]) -> list[Judged]: ...
 
 
 @asynccontextmanager
@@ -83,9 +94,23 @@ class LocalJudge:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    async def judge(self, questions: Sequence[Question]) -> list[Verdict]:
+    async def judge(self, questions: Sequence[Question]) -> list[Judged]:
         await asyncio.sleep(0)
-        return [decide(question, self._policy) for question in questions]
+        judged = []
+        for question in questions:
+            began = time.perf_counter()
+            verdict = self._decide(question)
+            judged.append(Judged(verdict, time.perf_counter() - began))
+            if judged[-1].spent_s > _LONG_S:
+                await asyncio.sleep(0)
+        return judged
+
+    def _decide(self, question: Question) -> Verdict:
+        try:
+            return decide(question, self._policy)
+        except Exception:  # one frame that nobody thought of must not stop the relay
+            logger.exception("an event of %s is too much for the validator", question.host)
+            return Rejected(Reason.BAD_EVENT, "too much for the validator")
 
 
 class ProcessJudge:
@@ -104,13 +129,13 @@ class ProcessJudge:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    async def judge(self, questions: Sequence[Question]) -> list[Verdict]:
+    async def judge(self, questions: Sequence[Question]) -> list[Judged]:
         for _ in range(2):
             with suppress(ConnectError):
                 return await self._ask(questions)
         if len(questions) > 1:  # one of them is too much for a worker: find out which
             return [(await self.judge([question]))[0] for question in questions]
-        return [Rejected(Reason.BAD_EVENT, "a validator died of it")]
+        return [Judged(Rejected(Reason.BAD_EVENT, "a validator died of it"), _DEADLY_S)]
 
     async def start(self) -> None:
         async with self._starting:
@@ -143,7 +168,7 @@ class ProcessJudge:
         if reader is not None:
             await asyncio.gather(reader, return_exceptions=True)
 
-    async def _ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    async def _ask(self, questions: Sequence[Question]) -> list[Judged]:
         if self._reader is None or self._reader.done() or self._process is None:
             self._reader = None
             await self.start()
@@ -158,7 +183,9 @@ class ProcessJudge:
         except (ConnectionError, RuntimeError):
             pass  # the reader sees the end of it, too, and says so
         replies = await answered
-        return [_verdict(question, said) for question, said in zip(questions, replies, strict=True)]
+        return [
+            Judged(_verdict(question, said), said.spent_s) for question, said in zip(questions, replies, strict=True)
+        ]
 
     async def _read(self) -> None:
         assert self._process is not None

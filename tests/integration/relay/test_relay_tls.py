@@ -71,7 +71,6 @@ def test_a_host_is_believed_by_its_name(tmp_path: Path, contexts: Contexts, name
                 host,
                 ingest.intake,
                 network.options(failures_until_offline=2),
-                rates=None,
                 total=Buckets(()),
                 tls=client,
                 connecting=asyncio.Semaphore(1),
