@@ -1,7 +1,7 @@
 // Bluesky's own consumer, which checks signatures and proofs itself: reads a relay from its beginning until so many
 // creations have come, and says what it saw.
 import { IdResolver, MemoryCache } from '@atproto/identity'
-import { Firehose } from '@atproto/sync'
+import { Firehose, MemoryRunner } from '@atproto/sync'
 
 const [service, plcUrl, creates] = [process.argv[2], process.argv[3], Number(process.argv[4])]
 const seen = { create: 0, update: 0, delete: 0, identity: 0, account: 0, sync: 0, errors: [] }
@@ -15,7 +15,7 @@ function end() {
 const firehose = new Firehose({
   service,
   idResolver,
-  getCursor: () => 0,
+  runner: new MemoryRunner({ startCursor: 0 }),
   handleEvent: async (event) => {
     seen[event.event] = (seen[event.event] ?? 0) + 1
     if (seen.create >= creates) setTimeout(end, 500)
