@@ -119,6 +119,9 @@ def add(
     ] = None,
     max_items: Annotated[int, typer.Option("--max-items", min=1, max=1000, help="Events in one request.")] = 100,
     ordered: Annotated[bool, typer.Option("--ordered", help="Later events wait for what fails.")] = False,
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", help="Only those wait that have the same key, as in customer.id.")
+    ] = None,
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = DEFAULT_SCHEMA,
@@ -127,6 +130,8 @@ def add(
 
     Example: headgate broker webhooks add crm https://crm.example/events --topic user.created
     """
+    if ordered and order_by:
+        raise UsageError("order of all is order of each key, too", remedy="give --ordered or --order-by")
     if bool(topic) == bool(condition):
         raise UsageError("what is to be posted?", remedy="give --topic, once or more, or --condition")
     wanted = subscription_to(topic) if topic else Subscription(condition or "", _json(params))
@@ -134,9 +139,10 @@ def add(
     headers = _headers(header or [])
     Endpoint(url, secret, headers)  # complains if it cannot be used
     statement = (
-        "select register_webhook_v2(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s, %s)"
+        "select register_webhook_v2(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s, %s, %s)"
     )
-    values = [name, wanted.condition, Jsonb(wanted.params), url, secret, Jsonb(headers), retry, max_items, ordered]
+    order = [ordered, order_by]
+    values = [name, wanted.condition, Jsonb(wanted.params), url, secret, Jsonb(headers), retry, max_items, *order]
     with installed_broker(config, postgres, schema) as connection:
         try:
             connection.execute(statement, values)

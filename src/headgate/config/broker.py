@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
+from headgate.broker.database import Connecting
 from headgate.broker.doors.options import DoorOptions, StreamLimits
 from headgate.config.base import Duration, SecretText, Section, Size
 from headgate.model.access import is_loopback
@@ -19,6 +20,9 @@ class BrokerSection(Section):
     enabled: bool = Field(False, description="Whether `headgate run` starts it, in a process of its own.")
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
     url_file: Path | None = Field(None, description="Read `url` from this file.")
+    listen_url: SecretText | None = Field(None, description="A direct address, if `url` is that of a pooler.")
+    listen_url_file: Path | None = Field(None, description="Read `listen_url` from this file.")
+    listen: bool = Field(True, description="False: look for events again and again, as behind a pooler alone.")
     broker_schema: str = Field("headgate", pattern=r"^[a-z_][a-z0-9_]{0,39}$", description="The broker's schema.")
     host: str = Field("127.0.0.1", description="Address to listen on. Other than loopback, `token` is required.")
     port: int = Field(8720, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
@@ -42,6 +46,9 @@ class BrokerSection(Section):
         """What the process is told; the database is that of `[postgres]` unless there is another one."""
         return DoorOptions(
             postgres_url=self.url.get_secret_value() if self.url else postgres_url,
+            connecting=Connecting(
+                listen=self.listen, listen_url=self.listen_url.get_secret_value() if self.listen_url else None
+            ),
             schema=self.broker_schema,
             host=self.host,
             port=self.port,

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 from headgate.cli.app import app
 from headgate.config import load
+from headgate.config.broker import BrokerSection
 from headgate.control import Service
 from headgate.model import ConfigError, UsageError
 
@@ -130,3 +131,15 @@ token = "s3cret-of-doors"
     finally:
         service.stop()
     assert service.status()["broker"]["status"] == "stopped"
+
+
+def test_a_pooler_in_the_configuration() -> None:
+    """What `[broker]` says about notifications reaches the process; the address is not shown."""
+    section = BrokerSection.model_validate(
+        {"url": "postgres://pooler/shop", "listen_url": "postgres://u:s3cret@db/shop"}
+    )
+    options = section.options("postgres://other")
+    assert options.postgres_url == "postgres://pooler/shop"
+    assert options.connecting.listen_url == "postgres://u:s3cret@db/shop"
+    assert "s3cret" not in f"{section!r} {options!r}"
+    assert not BrokerSection.model_validate({"listen": False}).options("x").connecting.listen

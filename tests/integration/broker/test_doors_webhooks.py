@@ -301,6 +301,58 @@ def test_an_ordered_webhook_waits_for_what_fails(database: str, receiver: Receiv
     asyncio.run(story())
 
 
+def test_a_webhook_keeps_the_order_of_each_key(database: str, receiver: Receiver) -> None:
+    """Others of the key wait for what fails, also across a restart; other keys go on; the first to come is not lost."""
+    failing = {"n": 2}
+    receiver.answer = lambda taken: 500 if failing["n"] in [payload["n"] for payload in taken.payloads] else 204
+    events = [{"n": n, "by": {"id": "ab"[n % 2]}} for n in range(1, 9)] + [{"n": 9, "by": 3}]
+
+    async def story() -> None:
+        taken: list[int] = []
+
+        async def take(until_seen: int) -> None:
+            while until_seen not in taken:
+                taken.extend(payload["n"] for payload in (await receiver.next()).payloads)
+
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url, items=1, retries=tuple([0.2] * 50))
+            await db.execute("update webhooks set order_key = 'by.id', updated_at = clock_timestamp()")
+            await db.execute("select pg_notify('headgate_webhooks', '')")
+            await publish(db, "t", *events)
+            await take(9)
+            assert [n for n in taken if n % 2] == [1, 3, 5, 7, 9]
+            assert {n for n in taken if not n % 2} == {2}
+        async with opened(database, allow_private=True) as (_, db):
+            await publish(db, "t", {"n": 10, "by": {"id": "a"}})
+            await take(2)
+            failing["n"] = 6
+            await take(6)
+            assert 8 not in taken
+            failing["n"] = 0
+            await take(10)
+            assert list(dict.fromkeys(n for n in taken if not n % 2)) == [2, 4, 6, 8, 10]
+            assert taken.count(4) == taken.count(8) == taken.count(10) == 1
+            assert await fetch(db, "select from dead_letters") == []
+            assert await wait_for_rows(db, "select 1 where not exists (select from webhook_held)") == [(1,)]
+
+    asyncio.run(story())
+
+
+def test_what_is_given_up_lets_its_key_go_on(database: str, receiver: Receiver) -> None:
+    receiver.answer = lambda taken: 500 if taken.payloads[0]["n"] == 1 else 204
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (_, db):
+            await register(db, "crm", receiver.url, retries=(0.1,), items=1)
+            await db.execute("update webhooks set order_key = 'k', updated_at = clock_timestamp()")
+            await db.execute("select pg_notify('headgate_webhooks', '')")
+            await publish(db, "t", *({"n": n, "k": "x"} for n in (1, 2, 3)))
+            assert [(await receiver.next()).payloads[0]["n"] for _ in range(4)] == [1, 1, 2, 3]
+            assert await fetch(db, "select payload -> 'n' from dead_letters") == [(1,)]
+
+    asyncio.run(story())
+
+
 def test_one_event_that_is_refused_takes_no_other_with_it(database: str, receiver: Receiver) -> None:
     """A request of many is refused for good: each of them is asked about alone, in order."""
     receiver.answer = lambda taken: 422 if "bad" in taken.payloads else 204

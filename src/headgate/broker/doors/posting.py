@@ -48,6 +48,7 @@ class Item:
     pos: int
     attempt: int = 1
     batch: str = ""  # retries of one request come back together
+    key: str | None = None  # events of one key keep their order, if the webhook was told which that is
 
 
 @dataclass(frozen=True, slots=True)

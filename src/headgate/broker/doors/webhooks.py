@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ import psycopg
 
 from headgate.broker.database import persist
 from headgate.broker.doors.database import DoorDatabase
+from headgate.broker.doors.keys import HeldKeys, key_of
 from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
 from headgate.model.ending import end
@@ -34,7 +36,7 @@ _LOOK_S = 5.0  # notifications get lost with a connection
 _HOLD_S = 5.0  # a third of a lease
 _LIST = (
     "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.ordered,"
-    " w.updated_at"
+    " w.order_key, w.updated_at"
     " from {schema}.webhooks as w join {schema}.subscription_groups as g on g.id = 'webhook:' || w.name where w.enabled"
 )
 
@@ -48,6 +50,7 @@ class _Webhook:
     endpoint: Endpoint
     retries_s: Sequence[float]
     ordered: bool
+    order_key: str | None
 
     @property
     def group(self) -> str:
@@ -111,13 +114,13 @@ class WebhookWorker:
         gone = [self._tasks.pop(key) for key in list(self._tasks) if key not in rows or self._tasks[key].done()]
         await self._end(gone)
         for key in rows.keys() - self._tasks.keys():
-            number, name, subscription_id, group_number, url, secret, headers, retries_s, ordered, _ = rows[key]
+            number, name, subscription_id, group_number, url, secret, headers, retries_s, *order, _ = rows[key]
             try:
                 endpoint = Endpoint(url, secret, headers, self.allow_private)
             except HeadgateError as error:
                 _log.error("the webhook %s cannot be used: %s", name, error.message)
                 continue
-            webhook = _Webhook(number, name, subscription_id, group_number, endpoint, retries_s, ordered)
+            webhook = _Webhook(number, name, subscription_id, group_number, endpoint, retries_s, *order)
             self._tasks[key] = asyncio.create_task(self._deliver(webhook), name=f"webhook {name}")
 
     async def _deliver(self, webhook: _Webhook) -> None:
@@ -149,10 +152,13 @@ class WebhookWorker:
         try:
             if gone := [row[4] for row in rows if row[5]]:
                 _log.error("the webhook %s was too far behind: positions up to %d are gone", webhook.name, gone[-1])
-            for number, post in enumerate(posts([_item(*row[:5]) for row in rows if not row[5]])):
+            items = [_item(*row[:5], webhook.order_key) for row in rows if not row[5]]
+            held = HeldKeys(self.database, webhook.id)
+            await held.find(items)
+            for number, post in enumerate(posts(items)):
                 if self._stopping.is_set() or (number and not await self._still_ours(webhook, epoch)):
                     return True
-                if not await self._deliver_post(webhook, client, post, epoch):
+                if not await self._deliver_post(webhook, client, post, epoch, held):
                     return True
             if gone and gone[-1] == rows[-1][4]:
                 async with self.database.transaction() as connection:
@@ -162,13 +168,25 @@ class WebhookWorker:
                 raise
         return True
 
-    async def _deliver_post(self, webhook: _Webhook, client: httpx.AsyncClient, post: Post, epoch: int) -> bool:
+    async def _deliver_post(
+        self, webhook: _Webhook, client: httpx.AsyncClient, post: Post, epoch: int, held: HeldKeys
+    ) -> bool:
+        """Send it, without what has to wait for others of its key. False: we have to stop."""
+        for is_blocked, items in groupby(post.items, held.blocks):
+            part = Post(list(items))
+            if is_blocked:
+                await self._put_behind(webhook, part, epoch, held)
+            elif not await self._send(webhook, client, part, epoch, held):
+                return False
+        return True
+
+    async def _send(self, webhook: _Webhook, client: httpx.AsyncClient, post: Post, epoch: int, held: HeldKeys) -> bool:
         """False: we have to stop, and it is for whoever comes next."""
         verdict = await webhook.endpoint.post(client, post)
         if verdict.hopeless and len(post.items) > 1:
             # One of them is refused for good, and none of the others may go with it.
             for item in post.items:
-                if not await self._deliver_post(webhook, client, Post([item]), epoch):
+                if not await self._deliver_post(webhook, client, Post([item]), epoch, held):
                     return False
             return True
         attempt = post.items[0].attempt
@@ -178,7 +196,7 @@ class WebhookWorker:
                 return False
             verdict = await webhook.endpoint.post(client, post)
             attempt += 1
-        await self._settle(webhook, post, verdict, epoch, attempt)
+        await self._settle(webhook, post, verdict, epoch, attempt, held)
         # What it asks for is for all requests, not for this one only.
         return await self._wait(webhook, epoch, verdict.retry_after_s) if verdict.retry_after_s else True
 
@@ -196,15 +214,33 @@ class WebhookWorker:
         [(held,)] = await self.database.fetch("select {schema}.hold_group_v1(%s, %s)", webhook.group, self.owner)
         return bool(held == epoch)
 
-    async def _settle(self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int, attempt: int) -> None:
+    async def _settle(
+        self, webhook: _Webhook, post: Post, verdict: Verdict, epoch: int, attempt: int, held: HeldKeys
+    ) -> None:
+        delay_s = None if verdict.error is None else webhook.delay_s(attempt, verdict)
         async with self.database.transaction() as connection:
             await self._move(connection, webhook, post.items[-1].pos, epoch)
-            if verdict.error is not None:
-                await self._put_off(connection, webhook, post, verdict, attempt)
+            if verdict.error is None:
+                await held.release(connection, post.items)
+            elif delay_s is None:
+                await held.release(connection, post.items)
+                await self._bury(connection, webhook, post, verdict.error, attempt)
+            else:
+                await held.hold(connection, post.items, delay_s)
+                await self._put_off(connection, webhook, post, verdict.error, attempt + 1, delay_s)
         if verdict.error is None:
             self.counters.delivered += len(post.items)
         else:
             self._warn(webhook, post, verdict, attempt)
+
+    async def _put_behind(self, webhook: _Webhook, post: Post, epoch: int, held: HeldKeys) -> None:
+        """They have not been tried, and come when what they wait for has been."""
+        delay_s = held.delay_s(post.items)
+        async with self.database.transaction() as connection:
+            await self._move(connection, webhook, post.items[-1].pos, epoch)
+            await held.hold(connection, post.items, delay_s)
+            reason = "an earlier event of the same key has not been delivered yet"
+            await self._put_off(connection, webhook, post, reason, post.items[0].attempt, delay_s)
 
     def _warn(self, webhook: _Webhook, post: Post, verdict: Verdict, attempt: int) -> None:
         _log.warning(
@@ -218,25 +254,35 @@ class WebhookWorker:
         await connection.execute(move, [webhook.group, pos, self.owner, epoch])
 
     async def _put_off(
-        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, verdict: Verdict, attempt: int
-    ) -> None:
-        handler = f"webhook {post.key}"  # so that those come back together that failed together
+        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, error: str, attempt: int,
+        delay_s: float,
+    ) -> None:  # fmt: skip
         ids = [item.event_id for item in post.items]
-        delay_s = webhook.delay_s(attempt, verdict)
-        if delay_s is None:
-            values = [webhook.subscription_id, handler, ids, attempt, verdict.error]
-            await connection.execute(self.database.text("select {schema}.bury_v1(%s, %s, %s, %s, %s)"), values)
-            self.counters.buried += len(ids)
-        else:
-            values = [webhook.subscription_id, handler, ids, attempt + 1, verdict.error, timedelta(seconds=delay_s)]
-            await connection.execute(self.database.text("select {schema}.retry_v1(%s, %s, %s, %s, %s, %s)"), values)
-            self.counters.retried += len(ids)
+        values = [webhook.subscription_id, _handler(post), ids, attempt, error, timedelta(seconds=delay_s)]
+        await connection.execute(self.database.text("select {schema}.retry_v1(%s, %s, %s, %s, %s, %s)"), values)
+        self.counters.retried += len(ids)
+
+    async def _bury(
+        self, connection: psycopg.AsyncConnection[Any], webhook: _Webhook, post: Post, error: str, attempt: int
+    ) -> None:
+        ids = [item.event_id for item in post.items]
+        values = [webhook.subscription_id, _handler(post), ids, attempt, error]
+        await connection.execute(self.database.text("select {schema}.bury_v1(%s, %s, %s, %s, %s)"), values)
+        self.counters.buried += len(ids)
 
 
-def _item(event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int) -> Item:
+def _handler(post: Post) -> str:
+    """So that those come back together that failed together."""
+    return f"webhook {post.key}"
+
+
+def _item(
+    event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int, order_key: str | None
+) -> Item:
+    key = None if order_key is None else key_of(payload, order_key)
     if retry is None:
-        return Item(event_id, event_id, topic, payload, pos)
-    return Item(retry["of"], event_id, topic, payload, pos, retry["attempt"], retry["handler"])
+        return Item(event_id, event_id, topic, payload, pos, key=key)
+    return Item(retry["of"], event_id, topic, payload, pos, retry["attempt"], retry["handler"], key)
 
 
 async def _first_of(timeout_s: float, *events: asyncio.Event) -> None:
