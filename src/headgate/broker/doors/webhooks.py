@@ -152,7 +152,7 @@ class WebhookWorker:
         try:
             if gone := [row[4] for row in rows if row[5]]:
                 _log.error("the webhook %s was too far behind: positions up to %d are gone", webhook.name, gone[-1])
-            items = [_item(*row[:5], order_key=webhook.order_key) for row in rows if not row[5]]
+            items = [_item(webhook.order_key, *row[:5]) for row in rows if not row[5]]
             held = HeldKeys(self.database, webhook.id)
             await held.find(items)
             for number, post in enumerate(posts(items)):
@@ -277,7 +277,7 @@ def _handler(post: Post) -> str:
 
 
 def _item(
-    event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int, order_key: str | None
+    order_key: str | None, event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int
 ) -> Item:
     key = None if order_key is None else key_of(payload, order_key)
     if retry is None:
