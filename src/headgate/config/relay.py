@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from headgate.config.base import Duration, SecretText, Section, Size
 
 __all__ = ["RelaySection"]
+
+
+# An address, or a range of them; kept as it is written.
+Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]
 
 
 class RelaySection(Section):
@@ -34,6 +39,10 @@ class RelaySection(Section):
     retention: Duration = Field(72 * 3600.0, description="How long events are kept for those who come back.")
     max_log_bytes: Size = Field(0, description="How much of them at most; 0: no limit.")
     max_connections: int = Field(1000, ge=1, description="Consumers at a time; further ones are refused.")
+    max_per_address: int = Field(100, ge=0, description="Of them, from one address; 0: no limit.")
+    proxies: tuple[Network, ...] = Field(
+        ("127.0.0.0/8", "::1/128"), description="Addresses of proxies, whose `X-Forwarded-For` is believed."
+    )
     max_buffer: Size = Field(16 << 20, ge=1 << 16, description="What may wait for a consumer; then it is cut off.")
     backlog: bool = Field(False, description="Follow new hosts from their oldest event, not from now on.")
     allow_private: bool = Field(False, description="Hosts on private addresses, without TLS: for trying.")

@@ -47,8 +47,8 @@ class Connection(asyncio.Protocol):
     """From the first byte to the last. `is_open`: events may be written."""
 
     __slots__ = (
-        "_freed", "_house", "_ignored", "_protocol", "_request", "_timer", "after", "door", "framing", "heard",
-        "is_open", "is_paused", "moved_at", "transport", "waiting_bytes", "wanted",
+        "_freed", "_house", "_ignored", "_protocol", "_request", "_timer", "address", "after", "door", "framing",
+        "heard", "is_open", "is_paused", "moved_at", "transport", "waiting_bytes", "wanted",
     )  # fmt: skip
 
     def __init__(self, house: House) -> None:
@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         self.moved_at = 0.0
         self.after = 0  # while it catches up: the last number it was sent
         self.wanted: object = None
+        self.address = ""  # once it is in
         self.door: Door
         self.framing: Framing
         self.transport: asyncio.Transport
@@ -108,6 +109,11 @@ class Connection(asyncio.Protocol):
         if self._freed and not self._freed.done():
             self._freed.set_result(None)
         self._house.gone(self)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether its request has not come yet, or not all of it."""
+        return self._request is not None
 
     # What the server calls
 

@@ -12,9 +12,11 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -52,6 +54,8 @@ class FanOutOptions:
     buffer: int = 16 << 20  # may wait for a listener who was live; beyond it is ConsumerTooSlow
     ring: int = 32 << 20  # of recent records in memory
     connections: int = 1000
+    per_address: int = 0  # of them, from one address; 0: as many as there are
+    proxies: tuple[str, ...] = ("127.0.0.0/8", "::1/128")  # whose X-Forwarded-For is believed
     replays: int = 4  # that read the disk at the same time
     stall_s: float = 30.0  # without a byte taken, anyone is too slow
     ping_s: float = 30.0
@@ -76,7 +80,7 @@ class FanOut:
         self.tail = Tail(reader, self.options.ring)
         self._doors = dict(doors)
         self._streams = dict(streams or {})
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # the oldest first
         self._groups: dict[tuple[Door, Framing, Any], Group] = {}
         self._group_of: dict[Connection, Group] = {}
         self._catching_up: dict[Connection, asyncio.Task[None]] = {}
@@ -86,6 +90,8 @@ class FanOut:
         self._pinged_at = time.monotonic()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._proxies = [ip_network(proxy) for proxy in self.options.proxies]
+        self._addresses: Counter[str] = Counter()  # of those who are in, each counted
         self.too_slow = 0  # listeners that were cut off
         self.refused = 0
 
@@ -126,19 +132,50 @@ class FanOut:
     # What connections tell
 
     def came(self, connection: Connection) -> None:
-        if len(self._connections) >= self.options.connections:
+        if len(self._connections) >= self.options.connections and not self._evict():
             self.refused += 1
             connection.answer(503, "too many listen already")
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._empty.clear()
         connection.transport.set_write_buffer_limits(high=self.options.write)
         connection.expect_end(self.options.handshake_s)
+
+    def _evict(self) -> bool:
+        """End the connection that has been about to ask for longest: whoever asks for nothing keeps nobody out."""
+        for connection in self._connections:
+            if connection.is_asking:
+                connection.transport.abort()
+                del self._connections[connection]
+                return True
+        return False
+
+    def is_proxy(self, address: str) -> bool:
+        """Whether others come through this address, whose own it is to say who they are."""
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        return any(found in network for network in self._proxies)
+
+    def address_of(self, transport: asyncio.Transport, forwarded: Sequence[str]) -> str:
+        """Where somebody comes from: behind a proxy, what it says; the address of the proxy itself if it says nothing.
+
+        Of a list, only the last entry is the proxy's own word.
+        """
+        peer = str((transport.get_extra_info("peername") or ("",))[0])
+        if forwarded and self.is_proxy(peer):
+            return forwarded[-1].rpartition(",")[2].strip()[:64] or peer
+        return peer
 
     def asked(self, connection: Connection, request: Request) -> None:
         """Let somebody in, or say why not."""
         path, _, text = request.path.partition("?")
         door, is_stream = self._doors.get(path), path in self._streams
-        if problem := self._problem(request, is_known=door is not None or is_stream):
+        address = self.address_of(connection.transport, request.headers.get_all("X-Forwarded-For"))
+        problem = self._problem(request, is_known=door is not None or is_stream)
+        if problem is None and self._is_one_too_many(address):
+            problem = 429, "too many listen from your address already"
+        if problem:
             self.refused += 1
             connection.answer(*problem)
             return
@@ -151,6 +188,8 @@ class FanOut:
             connection.framing = SSE
             connection.stream()
         connection.door = door
+        connection.address = address
+        self._addresses[address] += 1
         connection.expect_end(None)
         seen = request.headers.get_all("Last-Event-ID") if is_stream else []
         try:
@@ -170,7 +209,14 @@ class FanOut:
         if group := self._group_of.get(connection):
             group.resumed(connection)
 
+    def _is_one_too_many(self, address: str) -> bool:
+        return 0 < self.options.per_address <= self._addresses[address] and not self.is_proxy(address)
+
     def left(self, connection: Connection) -> None:
+        if connection.address:
+            self._addresses[connection.address] -= 1
+            if not self._addresses[connection.address]:
+                del self._addresses[connection.address]
         group = self._group_of.pop(connection, None)
         if group:
             group.remove(connection)
@@ -178,7 +224,7 @@ class FanOut:
                 self._groups.pop((group.door, group.framing, group.wanted), None)
 
     def gone(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._empty.set()
 

@@ -33,5 +33,11 @@ def settings_from(section: RelaySection, directory: Path) -> RelaySettings:
             allow_private=section.allow_private,
         ),
         log=LogOptions(max_age_s=section.retention, max_bytes=section.max_log_bytes),
-        fanout=FanOutOptions(any_origin=True, connections=section.max_connections, buffer=section.max_buffer),
+        fanout=FanOutOptions(
+            any_origin=True,
+            connections=section.max_connections,
+            per_address=section.max_per_address,
+            proxies=section.proxies,
+            buffer=section.max_buffer,
+        ),
     )

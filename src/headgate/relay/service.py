@@ -30,7 +30,7 @@ from headgate.model.listening import listen
 from headgate.relay.admin import admin_routes
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.doors import relay_doors
-from headgate.relay.front import Front, url_of
+from headgate.relay.front import Front, FrontOptions, url_of
 from headgate.relay.hosts import Hosts
 from headgate.relay.ingest import open_ingest
 from headgate.relay.metrics import exposition
@@ -60,7 +60,8 @@ class RelaySettings:
     bootstrap: str = ""  # a relay whose hosts to follow, too
     options: RelayOptions = field(default_factory=RelayOptions)
     log: LogOptions = field(default_factory=LogOptions)
-    fanout: FanOutOptions = field(default_factory=lambda: FanOutOptions(any_origin=True))
+    fanout: FanOutOptions = field(default_factory=lambda: FanOutOptions(any_origin=True, per_address=100))
+    front: FrontOptions = field(default_factory=FrontOptions)
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ def _front(settings: RelaySettings, parts: Parts) -> Front:
             Route("/metrics", metrics),
         ]
     )
-    front = Front(application, fanout)
+    front = Front(application, fanout, settings.front)
     return front
 
 

@@ -189,6 +189,18 @@ async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_whoever_asks_for_nothing_keeps_nobody_out(tmp_path: Path) -> None:
+    async with live(tmp_path, FanOutOptions(connections=2, handshake_s=3600.0)) as served:
+        halves = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(5)]
+        for _, writer in halves:
+            writer.write(b"GET /subscribe HTTP/1.1\r\n")
+        async with served.connect(), served.connect():
+            pass
+        for _, writer in halves:
+            writer.close()
+
+
+@in_loop
 async def test_pings_are_answered_and_sent(tmp_path: Path) -> None:
     async with live(tmp_path, FanOutOptions(ping_s=0.0)) as served, served.connect() as client:
         await asyncio.wait_for(await client.ping(b"there?"), 10)
