@@ -17,6 +17,7 @@ from rich.text import Text
 from headgate.broker import Subscription, installed
 from headgate.cli.output import data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
+from headgate.config.needs import Needs
 from headgate.control.service import open_stack
 from headgate.model import ConnectError, StateError
 
@@ -61,7 +62,7 @@ def database_of(config: Any, postgres: str | None) -> Iterator[str]:
         yield postgres
         return
     loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
-    stack, endpoints = open_stack(loaded)
+    stack, endpoints = open_stack(loaded, Needs(postgres=loaded.broker.url is None, nats=False))
     try:
         own = loaded.broker.url
         yield own.get_secret_value() if own else endpoints.postgres_url or loaded.postgres.url.get_secret_value()

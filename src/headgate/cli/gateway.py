@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.gateway import GatewaySection
+from headgate.config.needs import Needs
 from headgate.control.logs import configure_logs
 from headgate.control.service import open_stack
 from headgate.gateway import Gateway, serve
@@ -53,7 +54,7 @@ def gateway(
     loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
     section = _overridden(loaded.gateway, host=host, port=port, advertised=advertised)
     configure_logs(loaded.logging.level, loaded.logging.format)
-    stack, endpoints = open_stack(loaded)
+    stack, endpoints = open_stack(loaded, Needs(nats=False))
     try:
         url = endpoints.postgres_url or loaded.postgres.url.get_secret_value()
         serve(options_from(section, url), ready=lambda running: _show(running, url, as_json, loaded.postgres.embedded))

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from headgate.config.base import Duration, Name, PluginOptions, SecretText, Section, Size
 from headgate.config.kafka import KafkaConnection
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
+from headgate.model.access import is_loopback
 
 __all__ = [
     "AtprotoSourceSection",
@@ -131,8 +132,7 @@ class WebhookSourceSection(Section):
 
     @model_validator(mode="after")
     def _public_needs_proof(self) -> WebhookSourceSection:
-        loopback = self.host in ("localhost", "::1") or self.host.startswith("127.")
-        if not loopback and not self.keys and self.signature is None:
+        if not is_loopback(self.host) and not self.keys and self.signature is None:
             raise ValueError(f"host {self.host} is not loopback, so anybody could send: set keys or signature")
         return self
 

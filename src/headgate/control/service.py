@@ -14,6 +14,7 @@ from typing import Any
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
+from headgate.config.needs import Needs, needs_of
 from headgate.control.broker import BrokerProcess
 from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
@@ -24,7 +25,7 @@ from headgate.control.runfile import RunFile
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.gateway.configured import options_from
-from headgate.model import ConfigError, HeadgateError, Status
+from headgate.model import ConfigError, HeadgateError, StateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
 from headgate.pipeline.report import Report
@@ -39,24 +40,42 @@ __all__ = ["Service", "open_stack"]
 _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
+_EVERYTHING = Needs()
 
 
-def open_stack(config: Config) -> tuple[Stack | None, Endpoints]:
-    """The embedded servers that the configuration asks for: started here, or those of a running `headgate up`."""
+def open_stack(config: Config, needs: Needs = _EVERYTHING) -> tuple[Stack | None, Endpoints]:
+    """The embedded servers that are needed: started here, or those of another process on the same directory."""
     data_dir = config.project.data_dir
-    if not (config.postgres.embedded or config.nats.embedded):
+    postgres, nats = config.postgres.embedded and needs.postgres, config.nats.embedded and needs.nats
+    if not (postgres or nats):
         return None, Endpoints(data_dir=data_dir, owner_pid=os.getpid())
     running = Stack.attach(data_dir)
     if running is not None:
+        _check_running(running, postgres=postgres, nats=nats)
         return None, running
     stack = Stack(
         data_dir,
-        postgres=config.postgres.embedded,
-        nats=config.nats.embedded,
+        postgres=postgres,
+        nats=nats,
         postgres_version=config.postgres.version,
         nats_sync_interval=config.nats.sync_interval,
     )
     return stack, stack.start()
+
+
+def _check_running(running: Endpoints, *, postgres: bool, nats: bool) -> None:
+    """The process that runs them has started what it needs, which may be less than we need."""
+    missing = [
+        name
+        for name, wanted, url in (("PostgreSQL", postgres, running.postgres_url), ("NATS", nats, running.nats_url))
+        if wanted and url is None
+    ]
+    if missing:
+        raise StateError(
+            f"process {running.owner_pid} runs the embedded servers of this directory without {' and '.join(missing)}",
+            where=str(running.data_dir),
+            remedy="stop it, start both servers with `headgate up`, then start it again",
+        )
 
 
 def _served(spec: PipelineSpec, bootstrap: Bootstrap | None) -> PipelineSpec:
@@ -112,8 +131,7 @@ class Service:
         control = config.control
         token = control.token.get_secret_value() if control.token else None
         self._server = ControlServer(self, control.host, control.port, token)
-        self._progress("starting PostgreSQL and NATS")
-        self._stack, self.endpoints = open_stack(config)
+        self._stack, self.endpoints = self._open_servers(config)
         self._prepare(self.endpoints)
         self._start_gateway(self.endpoints)
         self._start_broker(self.endpoints)
@@ -125,6 +143,20 @@ class Service:
         _log.info(
             "started", extra={"pipelines": len(self.supervisors), "control": self._server.url, "version": __version__}
         )
+
+    def _open_servers(self, config: Config) -> tuple[Stack | None, Endpoints]:
+        needs = needs_of(config)
+        starting = [
+            name
+            for name, is_embedded in (
+                ("PostgreSQL", needs.postgres and config.postgres.embedded),
+                ("NATS", needs.nats and config.nats.embedded),
+            )
+            if is_embedded
+        ]
+        if starting:
+            self._progress(f"starting {' and '.join(starting)}")
+        return open_stack(config, needs)
 
     def _start_gateway(self, endpoints: Endpoints) -> None:
         if not self._config.gateway.enabled:

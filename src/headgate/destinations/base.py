@@ -106,6 +106,10 @@ class Destination(abc.ABC):
     def ensure(self) -> None:  # noqa: B027 - most kinds have nothing to set up
         """Create or check what must exist before the first row. Idempotent; called before every start."""
 
+    def check(self) -> str:
+        """On the driver: whether rows could be sent to it now, changing nothing. What was found; or raises."""
+        return ", ".join(str(value) for value in self.details().values())
+
     def last_message_id(self) -> str | None:
         """On the driver, after `ensure`: the id of the newest message, where one pipeline has it all for itself."""
         return None

@@ -138,6 +138,10 @@ class Source(abc.ABC):
         """A streaming DataFrame from `spark.readStream`."""
         return stream.format(self.format).options(**self.options()).load()
 
+    def check(self) -> str:
+        """Look whether what it reads from is there and may be read, and change nothing. What was found; or raises."""
+        return ""
+
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
         """How many rows lie between two offsets, if that can be told."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import uuid
@@ -16,8 +17,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from headgate.config import Config
+from headgate.broker import install
+from headgate.config import Config, parse
 from headgate.control.checks import Check, Outcome, run_checks
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints
@@ -352,3 +355,135 @@ def test_default_settings_of_debian_are_told_with_their_remedies(tmp_path: Path,
                 if statement.strip():
                     admin.execute(statement.encode())
         assert json.loads(json.dumps([check.as_dict() for check in place.check()]))
+
+
+def test_nothing_is_looked_at_that_nothing_uses(tmp_path: Path) -> None:
+    """Files into a table: no server is started for it, and none is asked."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("line\n")
+    config = parse(FILES_TO_TABLE.format(tmp_path=tmp_path), where=tmp_path / "headgate.toml")
+    found = {check.subject: check for check in run_checks(config, start_spark=False)}
+    assert not [subject for subject in found if "postgres" in subject or "nats" in subject or "embedded" in subject]
+    assert found["source lines"].found == f"1 files in {tmp_path}/in"
+    assert found["destination lake"].outcome is Outcome.OK
+    (tmp_path / "in" / "a.txt").unlink()
+    (tmp_path / "in").rmdir()
+    missing = {check.subject: check for check in run_checks(config.model_copy(), start_spark=False)}
+    assert missing["source lines"].outcome is Outcome.OK  # its parent is there: it may come
+    (tmp_path / "lake").write_text("no directory")
+    taken = {check.subject: check for check in run_checks(config, start_spark=False)}
+    assert taken["destination lake"].outcome is Outcome.FAIL
+
+
+FILES_TO_TABLE = """
+[sources.lines]
+type = "files"
+path = "{tmp_path}/in"
+format = "text"
+
+[destinations.lake]
+type = "table"
+path = "{tmp_path}/lake"
+
+[destinations.unused]
+type = "nats"
+stream = "CDC"
+subjects = ["cdc.>"]
+
+[pipelines.p]
+source = "lines"
+destinations = ["lake"]
+topic = "t"
+"""
+
+EVERY_KIND = """
+[postgres]
+url = "{url}"
+
+[sources.polled]
+type = "postgres-poll"
+table = "{schema}.{table}"
+tracking_column = "{column}"
+delete_after_read = true
+
+[sources.grouped]
+type = "broker"
+group = "g"
+
+[sources.topics]
+type = "log"
+topics = ["nothing"]
+
+[sources.hook]
+type = "webhook"
+port = {port}
+
+[sources.network]
+type = "atproto"
+url = "ws://127.0.0.1:{closed}"
+
+[destinations.events]
+type = "broker"
+broker_schema = "{schema}_broker"
+
+[destinations.log]
+type = "log"
+
+[pipelines]
+a = {{ source = "polled", destinations = ["events"], topic = "t" }}
+b = {{ source = "grouped", destinations = ["log"], topic = "t" }}
+c = {{ source = "topics", destinations = ["log"], topic = "t" }}
+d = {{ source = "hook", destinations = ["log"], topic = "t" }}
+e = {{ source = "network", destinations = ["log"], topic = "t" }}
+"""
+
+
+def test_every_source_and_destination_is_looked_at(endpoints: Endpoints, tmp_path: Path) -> None:
+    """As a role that may do little, on a server where half of it is missing: each says so, with the way out."""
+    name = f"checked_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(str(endpoints.postgres_url), autocommit=True) as admin, socket.socket() as busy:
+        admin.execute(f"create role {name} login".encode())
+        admin.execute(f"create database {name}".encode())
+        admin.execute(f"revoke create on database {name} from public".encode())
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        try:
+            owner = make_conninfo(str(endpoints.postgres_url), dbname=name)
+            url = make_conninfo(owner, user=name)
+            with psycopg.connect(owner, autocommit=True) as db:
+                db.execute(f"create schema {name}; create table {name}.t (id int primary key, v text)".encode())
+                db.execute(f"grant usage on schema {name} to {name}; grant select on {name}.t to {name}".encode())
+                values = {"url": url, "schema": name, "table": "t", "column": "id", "port": busy.getsockname()[1]}
+                found = _checked(EVERY_KIND.format(**values, closed=_closed_port()), tmp_path)
+                assert found["postgres connection"].outcome is Outcome.OK
+                assert "wal_level" not in found  # no changes are read
+                assert "delete" in found["source polled"].found
+                assert "install" in found["source grouped"].fix
+                assert found["source topics"].outcome is Outcome.FAIL
+                assert found["source hook"].outcome is Outcome.WARN
+                assert "127.0.0.1" in found["source network"].found
+                assert "may not be made" in found["destination events"].found
+                assert "GRANT CREATE" in found["destination log"].fix
+                db.execute(f"grant delete on {name}.t to {name}".encode())
+                install(db)
+                db.execute(f"select headgate.grant_usage('consumer', to_role => '{name}')".encode())
+                mended = _checked(EVERY_KIND.format(**values, closed=_closed_port()), tmp_path)
+                assert mended["source polled"].found == f"table {name}.t, by id"
+                assert mended["source grouped"].outcome is Outcome.OK
+                wrong = _checked(EVERY_KIND.format(**values | {"column": "no"}, closed=_closed_port()), tmp_path)
+                assert "no" in wrong["source polled"].found
+        finally:
+            admin.execute(f"drop database {name} with (force)".encode())
+            admin.execute(f"drop role {name}".encode())
+
+
+def _checked(text: str, tmp_path: Path) -> dict[str, Check]:
+    config = parse(text, where=tmp_path / "headgate.toml")
+    return {check.subject: check for check in run_checks(config, start_spark=False)}
+
+
+def _closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -11,7 +11,7 @@ from psycopg.rows import dict_row
 
 from headgate.control.checks.verdict import Check, Outcome, answered
 
-__all__ = ["check_postgres"]
+__all__ = ["check_connection", "check_postgres"]
 
 _OLDEST = 140000
 _RETAINED_WARNING_BYTES = 1 << 30
@@ -64,6 +64,19 @@ def check_postgres(url: str, slots: Sequence[str] = ()) -> Iterator[Check]:
         yield _unreachable(str(error))
     except psycopg.Error as error:
         yield answered("postgres", error)
+
+
+def check_connection(url: str) -> Iterator[Check]:
+    """Of a server that changes are not read from: whether it answers, and its version."""
+    try:
+        with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
+            database, role = connection.info.dbname, connection.info.user
+            yield Check("postgres connection", Outcome.OK, f"database {database} as {role}")
+            if connection.info.server_version < _OLDEST:
+                found = f"version {connection.info.server_version // 10000}"
+                yield Check("postgres version", Outcome.FAIL, found, "upgrade to 14 or newer")
+    except psycopg.OperationalError as error:
+        yield _unreachable(str(error))
 
 
 def _unreachable(text: str) -> Check:

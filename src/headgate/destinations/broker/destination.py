@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from headgate.broker import DEFAULT_SCHEMA, install
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
 from headgate.destinations.broker.sender import BrokerSender
+from headgate.destinations.checking import check_schema
 from headgate.model import AuthError, ConfigError, ConnectError, DataError, HeadgateError, StateError
 
 __all__ = ["BrokerDestination"]
@@ -35,6 +36,10 @@ class BrokerDestination(Destination):
         """Install the broker, or bring it up to date."""
         with self._connected() as connection:
             install(connection, self.schema)
+
+    def check(self) -> str:
+        with self._connected() as connection:
+            return check_schema(connection, self.schema)
 
     def topic_name(self, stream: str | None, topic: str) -> str:
         """The topic of an event for a row's topic in a stream."""

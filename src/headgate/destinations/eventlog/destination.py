@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
+from headgate.destinations.checking import check_directory
 from headgate.destinations.eventlog.sender import EventLogSender
 from headgate.eventlog import LogOptions, LogReader, LogWriter
 from headgate.model import ConfigError, OccupiedError
@@ -38,6 +39,9 @@ class EventLogDestination(Destination):
         """Make the log, or mend its tail."""
         with self.writer():
             pass
+
+    def check(self) -> str:
+        return check_directory(self.path)
 
     def topic_name(self, stream: str | None, topic: str) -> str:
         """The topic of an event for a row's topic in a stream."""

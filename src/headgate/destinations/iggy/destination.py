@@ -26,6 +26,10 @@ class IggyDestination(Destination):
         """Check that the server answers. Streams and topics are created when rows ask for them."""
         shared_client(self.options)
 
+    def check(self) -> str:
+        self.ensure()
+        return super(IggyDestination, self).check()
+
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         stream = check_name(stream or self.options.stream, "stream")
         return shared_client(self.options).ensure_topic(stream, check_name(topic, "topic"), defaults)

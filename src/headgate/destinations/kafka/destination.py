@@ -35,6 +35,10 @@ class KafkaDestination(Destination):
         with borrow_client(self.options, gapless=self.exclusive):
             pass
 
+    def check(self) -> str:
+        self.ensure()
+        return super(KafkaDestination, self).check()
+
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         with open_reader(self.options) as reader:
             return ensure_topic(reader, self.options, self.options.topic_name(stream, topic), defaults)

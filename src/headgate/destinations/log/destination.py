@@ -17,6 +17,7 @@ from headgate.commitlog import install
 from headgate.commitlog.append import SESSION_SQL
 from headgate.commitlog.topics import ensure_topic, find_topic
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
+from headgate.destinations.checking import check_schema
 from headgate.destinations.kafka.options import KafkaOptions
 from headgate.destinations.log.sender import LogSender
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
@@ -41,6 +42,10 @@ class LogDestination(Destination):
         """Make the schema `kafka`, or bring it up to date."""
         with self._connected() as connection:
             install(connection)
+
+    def check(self) -> str:
+        with self._connected() as connection:
+            return check_schema(connection, "kafka")
 
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         configs = {"retention.ms": str(int(defaults.max_age_s * 1000) or -1)}

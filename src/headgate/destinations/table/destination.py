@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
+from headgate.destinations.checking import check_directory
 from headgate.destinations.table.files import Files, shown_path
 from headgate.destinations.table.manifest import BATCHES, complete_batch, completed_parts
 from headgate.destinations.table.names import NO_STREAM
@@ -37,6 +38,9 @@ class TableDestination(Destination):
     def ensure(self) -> None:
         """Make the directory, which also tells whether we may."""
         Files(self.path).make_dir(BATCHES)
+
+    def check(self) -> str:
+        return check_directory(self.path) if "://" not in self.path else shown_path(self.path)
 
     def complete(self, batch_id: int, reports: Sequence[dict[str, Any]]) -> None:
         complete_batch(Files(self.path), batch_id, reports)

@@ -37,6 +37,10 @@ class WebhookDestination(Destination):
         """Nothing to create; a certificate file that cannot be read is better known now."""
         self._tls()
 
+    def check(self) -> str:
+        self.ensure()
+        return super(WebhookDestination, self).check()
+
     def details(self) -> dict[str, Any]:
         return {"address": self.options.address}
 

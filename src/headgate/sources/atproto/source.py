@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from headgate.model import ConfigError, ConnectError
 from headgate.model.plugin import API_VERSION
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.atproto.places import open_place
@@ -13,6 +17,8 @@ from headgate.sources.atproto.subscription import Subscription
 from headgate.sources.base import POLLING, Mode, Offset, Source
 
 __all__ = ["AtprotoSource"]
+
+_CHECK_S = 10.0
 
 
 class AtprotoSource(Source):
@@ -55,6 +61,21 @@ class AtprotoSource(Source):
     def origin(self) -> str:
         """A position is the relay's own number, so it says the same after the spool is lost."""
         return self._origin
+
+    def check(self) -> str:
+        if not self._options.url:
+            if not Path(self._options.path).is_dir():
+                raise ConfigError(
+                    f"there is no directory {self._options.path}", where=f"sources.{self.name}", remedy="correct path"
+                )
+            return f"log in {self._options.path}"
+        relay = urlsplit(self._options.url)
+        try:
+            port = relay.port or (443 if relay.scheme == "wss" else 80)
+            socket.create_connection((relay.hostname or "", port), timeout=_CHECK_S).close()
+        except OSError as error:
+            raise ConnectError(f"no connection to {relay.netloc}: {error}", remedy="correct url, or wait") from None
+        return f"{relay.netloc} takes connections"
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         """Events, not rows: what is in them is not known before they are read."""

@@ -63,6 +63,7 @@ from {schema}.subscription_groups where id = %s
 """
 _LAST = "select pos from {schema}.dispatcher_state order by id desc limit 1"
 _PLAN = "select from_pos, end_pos, history, seeks, moved from {schema}.plan_stream_v1(%s, %s, %s, %s, %s, %s, %s)"
+_CALLED = "plan_stream_v1(text, text, bigint, text, int, int, bigint)"
 _COMMIT = "select {schema}.commit_stream_v1(%s, %s, %s, %s, %s)"
 _EVENTS = """
 copy (
@@ -108,6 +109,14 @@ class BrokerGroup:
             connection.execute(self._text("select {schema}.subscribe_v1(%s, %s, %s, null, null)"), values)
             (found,) = connection.execute(self._text(_BEGIN), [self._options.group]).fetchall()
             return StreamOffset(*found)
+
+    def check(self) -> None:
+        """Whether the broker is installed, in this version, and may be read."""
+        with self._session() as connection:
+            values = [f"{self._options.schema}.{_CALLED}"]
+            (may_call,) = connection.execute("select has_function_privilege(%s, 'execute')", values).fetchall()[0]
+            if not may_call:
+                raise psycopg.errors.InsufficientPrivilege(f"the functions of {self._options.schema} may not be called")
 
     def last(self) -> int:
         """The newest position of all, after what is there has been dispatched."""

@@ -40,6 +40,13 @@ class BrokerSource(Source):
     def origin(self) -> str:
         return self._origin
 
+    def check(self) -> str:
+        try:
+            self._group.check()
+        finally:
+            self._group.close()
+        return f"group {self._options.group} in the schema {self._options.schema}"
+
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
         """Positions are of all groups, so this is how much there is to look at."""
         reached, newest = int(end["pos"]), int(latest["pos"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 from headgate.model import ConfigError
@@ -12,8 +14,11 @@ from headgate.sources.files.index import Point
 from headgate.sources.files.options import FileLinesOptions
 from headgate.sources.files.parsing import Format, ParseMode, parquet_rows, parse_lines
 from headgate.sources.files.planner import remove_finished
+from headgate.sources.files.scan import scan, unreadable
 
 __all__ = ["FileRows", "FilesSource"]
+
+_MOST_CHECKED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,19 @@ class FilesSource(Source):
 
     def origin(self) -> str:
         return self._origin
+
+    def check(self) -> str:
+        path = self._options.path
+        files = scan(path)
+        for found in files[:_MOST_CHECKED]:
+            try:
+                Path(found.path).open("rb").close()
+            except OSError as error:
+                raise unreadable(error, found.path) from None
+        folder = Path(re.split(r"[*?\[]", path, maxsplit=1)[0])
+        if not files and not any(each.is_dir() for each in (folder, folder.parent)):
+            raise self._refused(f"there is no {path}", "make the directory, or correct path")
+        return f"{len(files)} files in {path}"
 
     def lag_rows(self, end: Offset, latest: Offset) -> None:
         """Nobody knows how many lines there are before they are read."""

@@ -41,6 +41,12 @@ class KafkaSource(Source):
     def origin(self) -> str:
         return self._origin
 
+    def check(self) -> str:
+        try:
+            return f"{len(self._topics.bounds())} partitions"
+        finally:
+            self._topics.close()
+
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
         return lag_rows(end, latest)
 

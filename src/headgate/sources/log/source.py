@@ -8,6 +8,7 @@ from headgate.model.plugin import API_VERSION
 from headgate.sources.base import POLLING, Mode, Offset, Source
 from headgate.sources.kafka.source import lag_rows
 from headgate.sources.log.options import LogSourceOptions
+from headgate.sources.log.tables import LogTables
 
 __all__ = ["LogSource"]
 
@@ -35,6 +36,9 @@ class LogSource(Source):
 
     def origin(self) -> str:
         return self._origin
+
+    def check(self) -> str:
+        return f"{len(LogTables(self._options).bounds())} partitions"
 
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
         return lag_rows(end, latest)

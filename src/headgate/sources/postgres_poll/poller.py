@@ -14,9 +14,10 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from psycopg import sql
 from pyarrow import csv
 
-from headgate.model import StateError
+from headgate.model import AuthError, StateError
 from headgate.sources.postgres_poll.connections import connected
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import TRACKING, Place, Plan, PlanBook, Point
@@ -44,6 +45,23 @@ class Poller:
     @cached_property
     def table(self) -> PolledTable:
         return self._given or describe(self._options)
+
+    def check(self) -> None:
+        """Ask for the last row, and whether rows may be taken away."""
+        self.last()
+        options, table = self._options, self.table
+        if not options.is_destructive:
+            return
+        right = "delete" if options.delete_after_read else "update"
+        where = sql.Identifier(table.typed.schema, table.typed.name).as_string(None)
+        if options.delete_after_read:
+            query, values = "select has_table_privilege(%s, 'delete')", [where]
+        else:
+            query, values = "select has_column_privilege(%s, %s, 'update')", [where, options.processed_column]
+        with connected(options.url, table.where) as connection:
+            (row,) = connection.execute(query, values).fetchall()
+        if not all(row.values()):
+            raise AuthError(f"rows may not be taken away: no {right} on {where}", remedy=f"GRANT {right} ON {where}")
 
     def last(self) -> Place | None:
         """The last row of the table's order, now."""

@@ -48,6 +48,10 @@ class PostgresPollSource(Source):
     def origin(self) -> str:
         return self._origin
 
+    def check(self) -> str:
+        self._poller.check()
+        return f"table {self._poller.table.where}, by {self._poller.table.tracking.name}"
+
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         return max(0, int(latest["row"]) - int(end["row"]))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from headgate.model import ConfigError, UsageError
+from headgate.model.access import is_loopback
 from headgate.sources.options import parse_options
 from headgate.wire.webhook import Signing
 
@@ -54,10 +55,6 @@ class ServerOptions:
                 where="host",
                 remedy="set keys or signature, or listen on 127.0.0.1",
             )
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from headgate.model.listening import listen
 from headgate.model.plugin import API_VERSION
 from headgate.sources.base import DESTRUCTIVE_POLLING, Mode, Offset, Source
 from headgate.sources.webhook.marks import Marks
@@ -79,6 +80,12 @@ class WebhookSource(Source):
         text = self._event_schema.replace("\\", "\\\\").replace("'", "\\'")
         event = f"from_json(cast(body as string), '{text}') as event"
         return frame.selectExpr("body", event, *(name for name in frame.columns if name != "body"))
+
+    def check(self) -> str:
+        options = self._server_options
+        if self._server is None:
+            listen(options.host, options.port, backlog=1, where=f"sources.{self.name}.port").close()
+        return f"{options.host}:{options.port} is free"
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
         return max(0, int(latest["row"]) - int(end["row"]))

@@ -1,0 +1,56 @@
+"""What a configuration uses: its sources and destinations, and of the embedded servers only those."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headgate.config.destinations import (
+    BrokerDestinationSection,
+    DestinationSection,
+    LogDestinationSection,
+    NatsDestinationSection,
+)
+from headgate.config.models import Config
+from headgate.config.sources import (
+    BrokerSourceSection,
+    LogSourceSection,
+    PostgresCdcSourceSection,
+    PostgresPollSourceSection,
+    SourceSection,
+)
+
+__all__ = ["Needs", "needs_of", "used_destinations", "used_sources"]
+
+_ON_POSTGRES = (
+    PostgresCdcSourceSection, PostgresPollSourceSection, LogSourceSection, BrokerSourceSection,
+    LogDestinationSection, BrokerDestinationSection,
+)  # fmt: skip
+
+
+class Needs(NamedTuple):
+    """Whether something uses the server of `[postgres]`, and that of `[nats]`."""
+
+    postgres: bool = True
+    nats: bool = True
+
+
+def used_sources(config: Config) -> dict[str, SourceSection]:
+    """Those of enabled pipelines; all of them in a file that has no pipeline yet."""
+    used = {pipeline.source for pipeline in config.pipelines.values() if pipeline.enabled}
+    return {name: each for name, each in config.sources.items() if name in used or not config.pipelines}
+
+
+def used_destinations(config: Config) -> dict[str, DestinationSection]:
+    """Those of enabled pipelines; all of them in a file that has no pipeline yet."""
+    used = {name for pipeline in config.pipelines.values() if pipeline.enabled for name in pipeline.destinations}
+    return {name: each for name, each in config.destinations.items() if name in used or not config.pipelines}
+
+
+def needs_of(config: Config) -> Needs:
+    """Which servers the file's own sections stand for: what names a server of its own does not count."""
+    sections = [*used_sources(config).values(), *used_destinations(config).values()]
+    on_postgres = any(isinstance(each, _ON_POSTGRES) and each.url is None for each in sections)
+    return Needs(
+        postgres=on_postgres or config.gateway.enabled or (config.broker.enabled and config.broker.url is None),
+        nats=any(isinstance(each, NatsDestinationSection) and each.url is None for each in sections),
+    )
