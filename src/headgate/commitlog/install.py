@@ -6,16 +6,18 @@ from importlib import resources
 
 import psycopg
 
-from headgate.model import AuthError, StateError
+from headgate.model import AuthError, OccupiedError, StateError
 
 __all__ = ["VERSION", "install"]
 
 # In the order in which they are run; the version of a schema is how many of them it has had. Never edit the past:
 # a released file stays as it is, and changes come as a file of their own.
-_STEPS = ("log.sql", "door.sql", "brokers.sql", "groups.sql", "writers.sql", "inbox.sql", "queries.sql")
+_STEPS = ("log.sql", "door.sql", "brokers.sql", "groups.sql", "writers.sql", "inbox.sql", "queries.sql", "versions.sql")
 VERSION = len(_STEPS)
 
 _LOCK = 0x6B61666B61  # "kafka": the advisory lock that installers queue at
+# Others queue behind a lock that is waited for: better to give up, if a backup has the table.
+_LOCK_TIMEOUT = "set local lock_timeout = '3s'"
 _SETUP = """
 create schema if not exists kafka;
 create table if not exists kafka.migrations (
@@ -29,9 +31,15 @@ def install(connection: psycopg.Connection) -> None:
         connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
         try:
             done = _versions(connection)
+            connection.execute(_LOCK_TIMEOUT)
             for version, name in enumerate(_STEPS, start=1):
                 if version not in done:
                     _run(connection, version, name)
+        except psycopg.errors.LockNotAvailable as error:
+            raise OccupiedError(
+                "the schema kafka cannot be brought up to date: a transaction that is open uses its tables",
+                remedy="try again when it has ended: see pg_stat_activity, for a backup or a query that runs for long",
+            ) from error
         except psycopg.errors.InsufficientPrivilege as error:
             raise AuthError(
                 f"the schema kafka cannot be made: {error.diag.message_primary}",

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from importlib import import_module
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from headgate.commitlog import append
 from headgate.commitlog.install import VERSION, install
 from headgate.embedded import Endpoints
-from headgate.model import AuthError, StateError
+from headgate.model import AuthError, OccupiedError, StateError
 from tests.gateway.servers import new_database
+from tests.integration.commitlog.log_topics import batch, create
+
+install_module = import_module("headgate.commitlog.install")  # the package has a function of that name
 
 
 @pytest.fixture
@@ -69,3 +75,94 @@ def test_no_superuser_is_needed(empty_url: str) -> None:
             connection.execute("reset role")
             connection.execute(sql.SQL("drop owned by {} cascade").format(sql.Identifier(role)))
             connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def _install_version(connection: psycopg.Connection, version: int) -> None:
+    """As an older headgate has left it."""
+    steps = install_module._STEPS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(install_module, "_STEPS", steps[:version])
+        patch.setattr(install_module, "VERSION", version)
+        install(connection)
+
+
+def test_a_log_of_the_version_before_goes_on(empty_url: str) -> None:
+    """Offsets, sequences, rights, and a gateway of that version that is still running."""
+    reader = f"r{uuid4().hex[:8]}"
+    role = sql.Identifier(reader)
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        _install_version(connection, 7)
+        parts = create(connection, "old", 2)
+        first = batch(b"a", b"b", producer=5, epoch=0, sequence=0)
+        append(connection, [(parts[0], first), (parts[1], batch(b"x"))])
+        connection.execute(sql.SQL("create role {}").format(role))
+        try:
+            for on in ("schema kafka", "kafka.topics", "kafka.spans", "kafka.batches", "kafka.partitions"):
+                right = "usage" if on.startswith("schema") else "select"
+                connection.execute(sql.SQL(f"grant {right} on {on} to {{}}").format(role))
+            connection.execute(sql.SQL("grant update (size) on kafka.partitions to {}").format(role))
+            install(connection)
+            second = batch(b"c", producer=5, epoch=0, sequence=2)
+            outcomes = append(connection, [(parts[0], first), (parts[0], second), (parts[1], batch(b"y"))])
+            assert [each.base_offset for each in outcomes] == [0, 2, 1]
+            rows = connection.execute("select value, global_offset from kafka.messages order by 2")
+            assert list(rows) == [(value, at) for at, value in enumerate([b"a", b"b", b"x", b"c", b"y"])]
+            connection.execute(sql.SQL("set role {}").format(role))
+            rows = connection.execute("select value from kafka.read('old', 0, 1, 10)")
+            assert list(rows) == [(b"b",), (b"c",)]
+            rights = connection.execute(
+                "select has_column_privilege('kafka.partitions', 'size', 'update'),"
+                " has_table_privilege('kafka.partitions', 'insert')"
+            )
+            assert list(rights) == [(True, False)]
+            connection.execute("reset role")
+        finally:
+            connection.execute("reset role")
+            connection.execute(sql.SQL("drop owned by {}; drop role {}").format(role, role))
+        # What a gateway of version 7 says, of topics, retention and compaction.
+        with connection.transaction():
+            connection.execute("select from kafka.head for update")
+            connection.execute("update kafka.partitions set size = size - 10 where part_id = %s", [parts[0]])
+        connection.execute("update kafka.partitions set compact_next = next_offset where part_id = %s", [parts[0]])
+        rows = connection.execute(
+            "select size, next_offset, compact_next from kafka.partitions where part_id = %s", [parts[0]]
+        )
+        assert list(rows) == [(first.size + second.size - 10, 3, 3)]
+        assert list(connection.execute("select * from kafka.delete_records(%s, 1)", [parts[0]])) == [(1, 3)]
+        connection.execute("delete from kafka.producers where seen_at < now() - interval '1 day'")
+        connection.execute("select kafka.delete_topic(id) from kafka.topics")
+        assert list(connection.execute("select * from kafka.partitions")) == []
+        assert list(connection.execute("select count(*) from kafka.states where part_id > 0")) == [(0,)]
+
+
+def test_an_upgrade_gives_way_to_an_open_transaction(empty_url: str) -> None:
+    """Appends do not queue behind it."""
+    with psycopg.connect(empty_url) as backup, psycopg.connect(empty_url, autocommit=True) as connection:
+        _install_version(connection, 7)
+        (part,) = create(connection, "old")
+        backup.execute("select from kafka.partitions")
+        with pytest.raises(OccupiedError, match="open"):
+            install(connection)
+        assert append(connection, [(part, batch(b"a"))])[0].base_offset == 0
+        backup.rollback()
+        install(connection)
+        assert append(connection, [(part, batch(b"b"))])[0].base_offset == 1
+
+
+def test_changes_through_the_view_lose_nothing_of_an_append(empty_url: str) -> None:
+    """A statement that began before an append and waits for it takes over what that has changed."""
+    with psycopg.connect(empty_url) as writer, psycopg.connect(empty_url, autocommit=True) as connection:
+        install(connection)
+        (part,) = create(connection, "t")
+        append(writer, [(part, batch(b"a"))])
+        waits = threading.Thread(
+            target=connection.execute, args=["update kafka.partitions set size = size - 1, compact_next = 1"]
+        )
+        waits.start()
+        with psycopg.connect(empty_url, autocommit=True) as other:
+            while not list(other.execute("select from pg_stat_activity where wait_event_type = 'Lock'")):
+                time.sleep(0.01)
+        writer.commit()
+        waits.join()
+        rows = connection.execute("select next_offset, size, compact_next from kafka.partitions")
+        assert list(rows) == [(1, batch(b"a").size - 1, 1)]

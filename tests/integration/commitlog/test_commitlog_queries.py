@@ -101,7 +101,7 @@ def long_topics(door: psycopg.Connection) -> tuple[str, str]:
     "query",
     [
         "select * from kafka.newest(%s, 10)",
-        "select * from kafka.after(%s, (select next_global - 40 from kafka.head), 10)",
+        "select * from kafka.after(%s, (select next_offset - 40 from kafka.states where part_id = 0), 10)",
         f"select * from kafka.since(%s, to_timestamp({NOW / 1000}) - interval '5 seconds', 10)",
         "select * from kafka.since(%s, now() - interval '30 days', 10)",
         "select * from kafka.after(%s, -1, 10)",

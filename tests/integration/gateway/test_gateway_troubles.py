@@ -109,7 +109,7 @@ def test_trouble_is_seen_from_outside(config: Path, fresh_database: str, topic: 
         url = json.loads(run_file.read_text())["url"]
         wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, "it was never ready")
         with psycopg.connect(fresh_database, autocommit=True) as admin:
-            admin.execute("alter function kafka.take_inbox rename to take_inbox_away")
+            admin.execute("alter function kafka.take_inbox(int, bigint, bigint) rename to take_inbox_away")
             wait_for(lambda: httpx.get(f"{url}/ready").status_code == 503, "nobody was told")
             told = httpx.get(f"{url}/status").json()["gateway"]
             assert told["status"] == "degraded"

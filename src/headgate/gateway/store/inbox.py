@@ -8,6 +8,7 @@ alone; but never for what the server says of itself, such as a full disk.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -34,6 +35,7 @@ __all__ = ["Inbox"]
 logger = logging.getLogger(__name__)
 
 _MAX_ROWS, _MAX_BYTES = 10_000, 4 << 20
+_LOOK_ALL_S = 60.0
 _POSITIVE, _NO_LIMIT = 0x7FFFFFFF, 2**62
 # What says nothing about a row: the server, its disk, its locks, our rights.
 _NOT_A_ROW = (psycopg.OperationalError, psycopg.InternalError, psycopg.ProgrammingError, psycopg.InterfaceError)
@@ -85,6 +87,41 @@ def _headers(texts: Sequence[str]) -> tuple[pa.Array, dict[int, str]]:
     return pa.array(forms, pa.binary()).take(encoded.indices), wrong
 
 
+class _Floor:
+    """From which id on rows may be waiting.
+
+    While a transaction elsewhere is open, such as a backup's, PostgreSQL cannot remove rows that were taken, and to
+    pass over them takes longer the more there are. But an id may be given long before its row is committed: so all
+    that wrote when an id had been given must have ended, and what they left must have been taken, before it counts.
+    Now and then everything is looked through, in case somebody chose an id of his own.
+    """
+
+    def __init__(self) -> None:
+        self.least_id = 0
+        self._given = 0  # the last id, when looked at before
+        self._next: tuple[int, int] | None = None  # an id, and the transaction before which all must have ended
+        self._is_safe = False
+        self._reset_at = 0.0
+
+    async def look(self, connection: psycopg.AsyncConnection) -> None:
+        """Before everything is taken."""
+        now = time.monotonic()
+        if now - self._reset_at >= _LOOK_ALL_S:
+            self.least_id, self._next, self._given, self._reset_at = 0, None, 0, now
+        row = await (await connection.execute(sql("inbox_moment"))).fetchone()
+        assert row is not None
+        given, oldest, newest = row
+        self._is_safe = self._next is not None and oldest >= self._next[1]
+        if self._next is None:
+            self._next = self._given, newest
+        self._given = given
+
+    def emptied(self) -> None:
+        """After everything was taken."""
+        if self._is_safe and self._next is not None:
+            self.least_id, self._next, self._is_safe = self._next[0] + 1, None, False
+
+
 class Inbox:
     """Empties `kafka.inbox`. Messages without a key go to the partitions in turn."""
 
@@ -92,12 +129,18 @@ class Inbox:
         self._on_commit = on_commit
         self._on_rejected = on_rejected
         self._turns: Counter[int] = Counter()
+        self._floor = _Floor()
+        self._connection: psycopg.AsyncConnection | None = None
 
     async def drain(self, connection: psycopg.AsyncConnection) -> None:
         """Until there is nothing more."""
-        row = await (await connection.execute(TYPES_SQL)).fetchone()
-        assert row is not None
-        register(connection, *row)
+        if connection is not self._connection:
+            row = await (await connection.execute(TYPES_SQL)).fetchone()
+            assert row is not None
+            register(connection, *row)
+            # It may be one to another server, where less has happened.
+            self._connection, self._floor = connection, _Floor()
+        await self._floor.look(connection)
         count, size = 1, _MAX_ROWS
         while count:
             try:
@@ -110,11 +153,12 @@ class Inbox:
                 size = max(size // 2, 1)
             else:
                 size = min(size * 2, _MAX_ROWS)
+        self._floor.emptied()
 
     async def _move(self, connection: psycopg.AsyncConnection, most: int) -> int:
         """How many rows have left the inbox."""
         async with connection.transaction(), connection.cursor(binary=True) as cursor:
-            await cursor.execute(sql("take_inbox"), [most, _MAX_BYTES])
+            await cursor.execute(sql("take_inbox"), [most, _MAX_BYTES, self._floor.least_id])
             rows = await cursor.fetchall()
             if not rows:
                 return 0

@@ -12,18 +12,18 @@ select version from kafka.catalog
 
 -- name: topics
 select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 group by t.id
 
 -- name: topic_by_name
 select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 where t.name = %s
 group by t.id
 
 -- name: topic_by_uuid
 select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 where t.uuid = %s
 group by t.id
 
@@ -135,7 +135,13 @@ update kafka.partitions set size = size - %s where part_id = %s
 select from kafka.head for update
 
 -- name: take_inbox
-select * from kafka.take_inbox(%s, %s)
+select * from kafka.take_inbox(%s, %s, %s)
+
+-- name: inbox_moment
+-- The last id that was given, the oldest transaction that has written and not ended, and the next one.
+select (select last_value - (not is_called)::int from kafka.inbox_id_seq),
+  pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
+from pg_current_snapshot() as s
 
 -- name: reject_taken
 insert into kafka.inbox_rejected (id, topic_id, partition, key, value, headers, written_at, reason)
@@ -149,7 +155,7 @@ delete from kafka.inbox_rejected where rejected_at < now() - interval '30 days'
 
 -- name: inbox_topics
 select t.id, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 where t.id = any(%s::int[]) group by t.id
 
 -- name: drop_empty_spans
