@@ -224,8 +224,13 @@ def check_configs(configs: Mapping[str, str]) -> None:
         known = CONFIGS.get(name)
         if known is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if not known.check(value):
+        if not known.check(value) or not _is_storable(value):
             raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {value[:100]} for {name}: not {known.expected}")
+
+
+def _is_storable(value: str) -> bool:
+    """All that settings say is ASCII, and PostgreSQL has no text with a NUL."""
+    return "\0" not in value and value.isascii()
 
 
 def value_of(configs: Mapping[str, str], name: str) -> str:

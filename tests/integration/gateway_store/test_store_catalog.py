@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from headgate.gateway.store import Store, Topic
+from headgate.gateway.store import NewTopic, Store, Topic
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
-from tests.integration.gateway_store.stores import QUIET, batch, in_loop, opened, read, until
+from tests.integration.gateway_store.stores import QUIET, batch, in_loop, opened, query, read, until, values
 
 
 async def code_of(call: Awaitable[object]) -> ErrorCode:
@@ -110,3 +110,39 @@ async def test_others_hear_of_it(store_url: str, topic: str, change: str) -> Non
         await until(has_heard)
         await do(store, topic)
         await until(is_known)
+
+
+@in_loop
+async def test_a_thousand_are_one_change(own_url: str) -> None:
+    """And what is wrong with some does not stop the others."""
+    names = [f"many-{number}" for number in range(1000)]
+    wanted = [NewTopic(name, 2, {"retention.ms": "1000"} if place % 2 else {}) for place, name in enumerate(names)]
+    wrong = {
+        "many 0": NewTopic("many 0", 1, {}),
+        "there": NewTopic("there", 1, {}),
+        "none": NewTopic("none", 0, {}),
+        "nul": NewTopic("nul", 1, {"follower.replication.throttled.replicas": "\0"}),
+    }
+    async with opened(own_url) as store, opened(own_url) as other:
+        await store.catalog.create("there", 1, {})
+        before = await query(own_url, "select version from kafka.catalog")
+        checked = await store.catalog.create_many(wanted, validate_only=True)
+        assert all(isinstance(made, Topic) for made in checked)
+        made = await store.catalog.create_many([*wanted, wrong["many 0"], wrong["there"], wrong["none"]])
+        assert [each.code for each in made if isinstance(each, Refused)] == [
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.INVALID_PARTITIONS,
+        ]
+        topics = [each for each in made if isinstance(each, Topic)]
+        assert [topic.name for topic in topics] == names
+        assert await query(own_url, "select version - %s from kafka.catalog", before[0][0]) == [(1,)]
+        assert [await other.catalog.find(name) for name in names] == topics
+        assert await values(store, topics[7], 1) == []
+        await store.append(topics[7], 1, batch(b"a"))
+        assert await values(other, topics[7], 1) == [b"a"]
+        good, bad = await store.catalog.create_many([NewTopic("good", 1, {}), wrong["nul"]])
+        assert isinstance(good, Topic)
+        assert isinstance(bad, Refused)
+        assert bad.code is ErrorCode.INVALID_CONFIG
+        assert await store.catalog.find("good") == good == await other.catalog.find("good")

@@ -9,7 +9,7 @@ from headgate.commitlog.configs import CONFIGS, value_of
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import find_topic
 from headgate.gateway.handlers.configs import source_of
-from headgate.gateway.store import Topic
+from headgate.gateway.store import NewTopic, Topic
 from headgate.wire.kafka import NO_UUID, Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.topics import (
@@ -35,29 +35,40 @@ _REPLICATION_FACTOR = 1  # PostgreSQL keeps copies, or does not; the gateway can
 
 
 async def create_topics(context: Context, header: RequestHeader, request: CreateTopicsRequest) -> Body:
-    """Make topics; each succeeds or fails for itself."""
+    """Make topics, all in one transaction; each succeeds or fails for itself."""
     counts = Counter(topic.name for topic in request.topics)
-    topics = [
-        await _created(context, topic, is_repeated=counts[topic.name] > 1, validate_only=request.validate_only)
-        for topic in request.topics
-    ]
-    return CreateTopicsResponse(topics=tuple(topics))
+    wanted = [_wanted(context, topic, is_repeated=counts[topic.name] > 1) for topic in request.topics]
+    made = iter(
+        await context.store.catalog.create_many(
+            [each for each in wanted if isinstance(each, NewTopic)], validate_only=request.validate_only
+        )
+    )
+    results = [next(made) if isinstance(each, NewTopic) else each for each in wanted]
+    return CreateTopicsResponse(
+        topics=tuple(
+            _not_created(asked, result.code, result.message)
+            if isinstance(result, Refused)
+            else _created(result, request.validate_only)
+            for asked, result in zip(request.topics, results, strict=True)
+        )
+    )
 
 
-async def _created(context: Context, asked: CreatableTopic, *, is_repeated: bool, validate_only: bool) -> CreatedTopic:
+def _wanted(context: Context, asked: CreatableTopic, *, is_repeated: bool) -> NewTopic | Refused:
     try:
         if is_repeated:
             raise Refused(ErrorCode.INVALID_REQUEST, "the topic is named twice")
-        topic = await context.store.catalog.create(
-            asked.name, _partition_count(context, asked), _configs(asked), validate_only=validate_only
-        )
+        return NewTopic(asked.name, _partition_count(context, asked), _configs(asked))
     except Refused as refused:
-        return _not_created(asked, refused.code, refused.message)
+        return refused
+
+
+def _created(topic: Topic, validate_only: bool) -> CreatedTopic:
     return CreatedTopic(
         name=topic.name,
         topic_id=NO_UUID if validate_only else topic.uuid,
         error_message=None,
-        num_partitions=_partition_count(context, asked),
+        num_partitions=len(topic.parts),
         replication_factor=_REPLICATION_FACTOR,
         configs=_settings(topic),
     )

@@ -14,11 +14,23 @@ retention, compaction, inbox        what one gateway at a time does for all, run
 """
 
 from headgate.commitlog.append import Appended
-from headgate.gateway.store.catalog import Catalog, Topic
+from headgate.gateway.store.catalog import Catalog, NewTopic, Topic
 from headgate.gateway.store.reader import Fetched, Found, Want
 from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.store import Store
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import WRITING
 
-__all__ = ["WRITING", "Appended", "Catalog", "Fetched", "Found", "Store", "StoreSettings", "Tails", "Topic", "Want"]
+__all__ = [
+    "WRITING",
+    "Appended",
+    "Catalog",
+    "Fetched",
+    "Found",
+    "NewTopic",
+    "Store",
+    "StoreSettings",
+    "Tails",
+    "Topic",
+    "Want",
+]

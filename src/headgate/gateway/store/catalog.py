@@ -7,7 +7,7 @@ that is not the one after its own reads everything again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from headgate.gateway.store.statements import sql
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["CATALOG_CHANNEL", "Catalog", "Topic"]
+__all__ = ["CATALOG_CHANNEL", "Catalog", "NewTopic", "Topic"]
 
 CATALOG_CHANNEL = "kafka_catalog"
 MAX_PARTITIONS = 100_000
@@ -39,6 +39,15 @@ class Topic:
     uuid: UUID
     name: str
     parts: tuple[int, ...]  # part_id by index
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that somebody wants."""
+
+    name: str
+    partitions: int
     configs: Mapping[str, str]
 
 
@@ -83,20 +92,60 @@ class Catalog:
         self, name: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> Topic:
         """A new topic. Raises `Refused`."""
-        _check_name(name)
-        _check_partitions(partitions)
-        check_configs(configs)
+        (made,) = await self.create_many([NewTopic(name, partitions, configs)], validate_only=validate_only)
+        if isinstance(made, Refused):
+            raise made
+        return made
+
+    async def create_many(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[Topic | Refused]:
+        """New topics, in as few transactions as there may be; what became of each. A wrong one does not stop others."""
+        results: dict[int, Topic | Refused] = {}
+        good: list[tuple[int, NewTopic]] = []
+        for place, each in enumerate(wanted):
+            try:
+                _check_name(each.name)
+                _check_partitions(each.partitions)
+                check_configs(each.configs)
+            except Refused as refused:
+                results[place] = refused
+            else:
+                good.append((place, each))
+        for group in _groups(good):
+            made = await self._create([each for _, each in group], validate_only)
+            results.update(zip((place for place, _ in group), made, strict=True))
+        return [results[place] for place in range(len(wanted))]
+
+    async def _create(self, wanted: Sequence[NewTopic], validate_only: bool) -> list[Topic | Refused]:
+        version, made = await self._insert(wanted, validate_only)
+        if made and not validate_only:
+            await self._learn(version, *made.values())
+        return [
+            made.get(each.name) or Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{each.name}' already exists.")
+            for each in wanted
+        ]
+
+    async def _insert(self, wanted: Sequence[NewTopic], validate_only: bool) -> tuple[int, dict[str, Topic]]:
+        """The version of the catalogue from now on, and those that were made, by name."""
+        by_name = {each.name: each for each in wanted}
         async with self._pool.connection() as connection, connection.transaction(force_rollback=validate_only):
-            version = await self._change(connection, name)
-            topic_id = await _value(connection, sql("create_topic"), [name, Jsonb(dict(configs))])
-            if topic_id is None:
-                raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            await connection.execute(sql("create_partitions"), [topic_id, *retention_class(configs), 0, partitions])
-            topic = await _read(connection, name)
-            assert topic is not None
-        if not validate_only:
-            await self._learn(version, topic)
-        return topic
+            await connection.execute(sql("lock_catalog"))
+            configs = [Jsonb(dict(each.configs)) for each in by_name.values()]
+            cursor = await connection.execute(sql("create_topics"), [list(by_name), configs])
+            rows = await cursor.fetchall()
+            if not rows:
+                return self._version, {}
+            version = await self._change(connection, rows[0][2])
+            counts = [by_name[name].partitions for _, _, name in rows]
+            classes = await _classes(connection, [by_name[name].configs for _, _, name in rows])
+            ids = [topic_id for topic_id, _, _ in rows]
+            values = [ids, classes, [0] * len(ids), counts]
+            parts: dict[int, list[int]] = dict(
+                await (await connection.execute(sql("create_partitions"), values)).fetchall()
+            )
+        return version, {
+            name: Topic(topic_id, uuid, name, tuple(parts[topic_id]), dict(by_name[name].configs))
+            for topic_id, uuid, name in rows
+        }
 
     async def delete(self, name_or_uuid: str | UUID) -> None:
         """Remove a topic; its records are out of reach at once. Raises `Refused`."""
@@ -116,7 +165,7 @@ class Catalog:
                 text = f"The topic {name} currently has {count} partition(s); {total} would not be an increase."
                 raise Refused(ErrorCode.INVALID_PARTITIONS, text)
             version = await self._change(connection, name)
-            added = [topic.id, *retention_class(topic.configs), count, total]
+            added = [[topic.id], await _classes(connection, [topic.configs]), [count], [total]]
             await connection.execute(sql("create_partitions"), added)
             topic = await _read(connection, name) or topic
         if not validate_only:
@@ -171,19 +220,20 @@ class Catalog:
         self._on_gone(before.difference(part for topic in topics for part in topic.parts))
         self._note_compacted()
 
-    async def _learn(self, version: int, topic: Topic, *, is_gone: bool = False) -> None:
+    async def _learn(self, version: int, *topics: Topic, is_gone: bool = False) -> None:
         """Take over an own change, if nobody else has made one in between."""
         if version != self._version + 1:
             await self.refresh()
             return
         self._version = version
-        if is_gone:
-            self._by_name.pop(topic.name, None)
-            self._by_uuid.pop(topic.uuid, None)
-            self._rules.pop(topic.uuid, None)
-            self._on_gone(topic.parts)
-        else:
-            self._by_name[topic.name] = self._by_uuid[topic.uuid] = topic
+        for topic in topics:
+            if is_gone:
+                self._by_name.pop(topic.name, None)
+                self._by_uuid.pop(topic.uuid, None)
+                self._rules.pop(topic.uuid, None)
+                self._on_gone(topic.parts)
+            else:
+                self._by_name[topic.name] = self._by_uuid[topic.uuid] = topic
         self._note_compacted()
 
     def _note_compacted(self) -> None:
@@ -224,6 +274,27 @@ def _check_name(name: str) -> None:
 def _check_partitions(count: int) -> None:
     if not 1 <= count <= MAX_PARTITIONS:
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {MAX_PARTITIONS}.")
+
+
+def _groups(wanted: Sequence[tuple[int, NewTopic]]) -> Iterator[list[tuple[int, NewTopic]]]:
+    """What goes into one transaction: as many partitions as one topic may have."""
+    group: list[tuple[int, NewTopic]] = []
+    count = 0
+    for place, each in wanted:
+        if count + each.partitions > MAX_PARTITIONS:
+            yield group
+            group, count = [], 0
+        group.append((place, each))
+        count += each.partitions
+    if group:
+        yield group
+
+
+async def _classes(connection: psycopg.AsyncConnection, topics: Sequence[Mapping[str, str]]) -> list[object]:
+    """Where topics with such settings have their segments. New ones are made, which locks the log until the commit."""
+    wanted = [retention_class(configs) for configs in topics]
+    ids = {each: await _value(connection, sql("class_of"), [*each]) for each in sorted(set(wanted), key=str)}
+    return [ids[each] for each in wanted]
 
 
 def _topic(row: _Row) -> Topic:

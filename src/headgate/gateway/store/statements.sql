@@ -27,12 +27,25 @@ from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 where t.uuid = %s
 group by t.id
 
--- name: create_topic
-insert into kafka.topics (name, configs) values (%s, %s) on conflict (name) do nothing returning id
+-- name: create_topics
+insert into kafka.topics (name, configs) select * from unnest(%s::text[], %s::jsonb[])
+on conflict (name) do nothing returning id, uuid, name
+
+-- name: class_of
+select kafka.class_of(%s, %s)
 
 -- name: create_partitions
-insert into kafka.partitions (topic_id, class_id, index)
-select %s, kafka.class_of(%s, %s), i from generate_series(%s::int, %s::int - 1) as i
+-- For each topic those from one number up to another. As the view would do it, but all at once.
+with made as (
+  insert into kafka.parts (topic_id, class_id, index)
+  select t.id, t.class_id, i
+  from unnest(%s::int[], %s::int[], %s::int[], %s::int[]) as t(id, class_id, first, stop)
+  cross join lateral generate_series(t.first, t.stop - 1) as i
+  returning part_id, topic_id, index
+), states as (
+  insert into kafka.states (part_id) select part_id from made
+)
+select topic_id, array_agg(part_id order by index) from made group by topic_id
 
 -- name: delete_topic
 select kafka.delete_topic(%s)
