@@ -7,7 +7,10 @@ from dataclasses import asdict
 import typer
 
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
-from headgate.config import InvalidConfigError, load
+from headgate.config import InvalidConfigError, Problem
+from headgate.config.explain import invalid
+from headgate.config.load import Examined, examine
+from headgate.model import DependencyError
 
 __all__ = ["validate"]
 
@@ -15,19 +18,39 @@ __all__ = ["validate"]
 def validate(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Check the configuration file, offline: every problem with its key, line and remedy.
 
+    SQL of transforms, and schemas, are parsed by Spark's own parser, which takes some seconds if there are any.
+
     Example: headgate validate --config production.toml
     """
     try:
-        loaded = load(config)
+        examined = examine(config)
+        if problems := [*examined.problems, *_sql_problems(examined, as_json)]:
+            raise invalid(examined.file, problems)
     except InvalidConfigError as error:
         if not as_json:
             raise
         print_json({"valid": False, "file": error.where, "problems": [asdict(p) for p in error.problems]})
         raise typer.Exit(error.exit_code) from None
+    _show_valid(examined, as_json)
+
+
+def _show_valid(examined: Examined, as_json: bool) -> None:
+    config = examined.config
     if as_json:
-        print_json({"valid": True, "problems": [], "pipelines": sorted(loaded.pipelines)})
+        print_json({"valid": True, "problems": [], "pipelines": sorted(config.pipelines)})
     else:
         note(
-            f"valid: {len(loaded.sources)} sources, {len(loaded.destinations)} destinations, "
-            f"{len(loaded.pipelines)} pipelines"
+            f"valid: {len(config.sources)} sources, {len(config.destinations)} destinations, "
+            f"{len(config.pipelines)} pipelines"
         )
+
+
+def _sql_problems(examined: Examined, as_json: bool) -> list[Problem]:
+    from headgate.pipeline.sql_check import sql_problems
+
+    try:
+        return sql_problems(examined.config, examined.lines)
+    except DependencyError as error:
+        if not as_json:
+            note(f"the SQL was not looked at: {error.message}")
+        return []

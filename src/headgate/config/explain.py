@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,18 +11,18 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from headgate.config.models import Config, PipelineSection
+from headgate.config.models import Config
 from headgate.config.places import KeyPath
 from headgate.model import ConfigError
 
 __all__ = [
     "InvalidConfigError",
     "Problem",
-    "dangling_references",
     "dotted",
     "explain",
     "invalid",
     "line_of",
+    "nearest",
     "syntax_problem",
 ]
 
@@ -71,7 +70,7 @@ def explain(detail: ErrorDetails, lines: dict[KeyPath, int]) -> Problem:
     path, message, known = _locate(detail)
     if detail["type"] == "extra_forbidden":
         message = "unknown key"
-        remedy = _nearest(path[-1], known) or f"known keys here: {', '.join(sorted(known))}"
+        remedy = nearest(path[-1], known) or f"known keys here: {', '.join(sorted(known))}"
     elif detail["type"] == "missing":
         message, remedy = "this key is required", f"add: {path[-1]} = ..."
     elif detail["type"] == "union_tag_not_found":
@@ -79,7 +78,7 @@ def explain(detail: ErrorDetails, lines: dict[KeyPath, int]) -> Problem:
     elif detail["type"] == "union_tag_invalid":
         tag = str(detail["ctx"]["tag"])
         message = f"unknown type {tag!r}"
-        remedy = _nearest(tag, re.findall(r"'(\w[\w-]*)'", _expected(detail))) or f"known types: {_expected(detail)}"
+        remedy = nearest(tag, re.findall(r"'(\w[\w-]*)'", _expected(detail))) or f"known types: {_expected(detail)}"
     else:
         remedy = f"{_documentation(path)}".strip() or "correct the value"
     return Problem(dotted(path), line_of(path, lines), message, remedy)
@@ -140,7 +139,8 @@ def _documentation(path: KeyPath) -> str:
     return description
 
 
-def _nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: list[str]) -> str:
+    """`did you mean ...?`, or nothing if no known word is like it."""
     match = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"did you mean {match[0]}?" if match else ""
 
@@ -158,33 +158,3 @@ def line_of(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
         if path[:length] in lines:
             return lines[path[:length]]
     return None
-
-
-def dangling_references(config: Config, lines: dict[KeyPath, int]) -> Iterator[Problem]:
-    """Pipelines name their source and destinations; a name that leads nowhere is a typing error."""
-    for name, pipeline in config.pipelines.items():
-        wanted = [("source", pipeline.source, list(config.sources))]
-        wanted += [("destinations", d, list(config.destinations)) for d in pipeline.destinations]
-        for key, target, known in wanted:
-            if target in known:
-                continue
-            table = "sources" if key == "source" else "destinations"
-            path = ("pipelines", name, key)
-            remedy = _nearest(target, known) or f"add a table [{table}.{target}]"
-            yield Problem(dotted(path), line_of(path, lines), f"there is no [{table}.{target}]", remedy)
-        source = config.sources.get(pipeline.source)
-        if source is not None and source.type != "postgres-cdc":
-            yield from _needs_topic(name, pipeline, lines)
-
-
-def _needs_topic(name: str, pipeline: PipelineSection, lines: dict[KeyPath, int]) -> Iterator[Problem]:
-    """Rows of a CDC source know their topic and payload; others must be told."""
-    path = ("pipelines", name)
-    if pipeline.topic is None and not pipeline.routed:
-        remedy = 'add: topic = "...", or routing if each row says where it goes'
-        yield Problem(dotted((*path, "topic")), line_of(path, lines), "this key is required", remedy)
-    if pipeline.format == "envelope":
-        remedy = 'use "json" or "raw", or a source of type postgres-cdc'
-        yield Problem(
-            dotted((*path, "format")), line_of((*path, "format"), lines), "the source has no envelope", remedy
-        )

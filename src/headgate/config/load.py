@@ -10,25 +10,41 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from headgate.config.explain import Problem, dangling_references, dotted, explain, invalid, line_of, syntax_problem
+from headgate.config.explain import Problem, dotted, explain, invalid, line_of, syntax_problem
 from headgate.config.models import Config
 from headgate.config.places import KeyPath, key_lines
+from headgate.config.semantics import meaning_problems
 from headgate.model import ConfigError
 
-__all__ = ["DEFAULT_FILE", "load", "parse"]
+__all__ = ["DEFAULT_FILE", "Examined", "examine", "load", "parse"]
 
 DEFAULT_FILE = Path("headgate.toml")
 
 _OVERRIDE_PREFIX = "HEADGATE__"
+_NAMED = ("sources", "destinations", "pipelines")  # tables of tables
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
+
+
+class Examined(NamedTuple):
+    """A file, with all that is wrong with it, and of its configuration what is right."""
+
+    file: Path
+    config: Config
+    problems: list[Problem]
+    lines: dict[KeyPath, int]
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
     """The configuration of `path` (or `$HEADGATE_CONFIG`, or `./headgate.toml`)."""
+    return _accepted(examine(path, environ))
+
+
+def examine(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Examined:
+    """The same, for who wants to go on looking: problems do not raise, unless the file cannot be read at all."""
     file = path or Path(environ.get("HEADGATE_CONFIG", DEFAULT_FILE))
     try:
         text = file.read_text(encoding="utf-8")
@@ -40,11 +56,21 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
         raise ConfigError(
             f"cannot read the configuration: {error}", where=str(file), remedy="make it a readable UTF-8 text file"
         ) from None
-    return parse(text, where=file, environ=environ)
+    return _examined(text, file, environ)
 
 
 def parse(text: str, *, where: Path = DEFAULT_FILE, environ: Mapping[str, str] = os.environ) -> Config:
     """The configuration in `text`. Raises `InvalidConfigError` with every problem found."""
+    return _accepted(_examined(text, where, environ))
+
+
+def _accepted(examined: Examined) -> Config:
+    if examined.problems:
+        raise invalid(examined.file, examined.problems)
+    return examined.config
+
+
+def _examined(text: str, where: Path, environ: Mapping[str, str]) -> Examined:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -53,16 +79,39 @@ def parse(text: str, *, where: Path = DEFAULT_FILE, environ: Mapping[str, str] =
     problems: list[Problem] = []
     data = _interpolate(data, (), where.parent, environ, lines, problems)
     _override(data, environ)
-    if problems:
-        raise invalid(where, problems)
-    try:
-        config = Config.model_validate(data)
-    except ValidationError as error:
-        raise invalid(where, [explain(detail, lines) for detail in error.errors()]) from None
-    problems = list(dangling_references(config, lines))
-    if problems:
-        raise invalid(where, problems)
-    return _anchor(config, where)
+    config = _validated(data, lines, problems)
+    return Examined(where, _anchor(config, where), sorted(problems, key=lambda problem: problem.line or 0), lines)
+
+
+def _validated(data: dict[str, Any], lines: dict[KeyPath, int], problems: list[Problem]) -> Config:
+    """The configuration; all of what is wrong with it is added to `problems`, what does not fit together included.
+
+    A table with a problem is left out, and the rest is looked at as if it were right.
+    """
+    left_out: set[KeyPath] = set()
+    known = {(problem.key, problem.line) for problem in problems}
+    while True:
+        try:
+            config = Config.model_validate(data)
+            break
+        except ValidationError as error:
+            found = [explain(detail, lines) for detail in error.errors()]
+            problems += [problem for problem in found if (problem.key, problem.line) not in known]
+            removed = {_leave_out(data, tuple(map(str, detail["loc"]))) for detail in error.errors()}
+            if removed == {()}:  # it is nowhere in particular, so there is no rest that could be right
+                return Config()
+            left_out |= removed
+    problems += meaning_problems(config, lines, left_out)
+    return config
+
+
+def _leave_out(data: dict[str, Any], path: KeyPath) -> KeyPath:
+    """Remove the table that has a problem: one source, destination or pipeline, or a section of the file."""
+    table = data.get(path[0]) if path else None
+    if path[:1] and path[0] in _NAMED and isinstance(table, dict) and path[1:] and path[1] in table:
+        del table[path[1]]
+        return path[:2]
+    return path[:1] if path and data.pop(path[0], None) is not None else ()
 
 
 def _anchor(config: Config, where: Path) -> Config:

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 EMBEDDED = "embedded"
+_MASTER = r"^(local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$"
 
 
 class ProjectSection(Section):
@@ -89,7 +90,9 @@ class NatsSection(Section):
 class SparkSection(Section):
     """How Spark runs. The same file drives one machine and a cluster: only `master` differs."""
 
-    master: str = Field("local[4]", description="`local[N]`, `spark://host:7077`, `yarn`, `k8s://...`.")
+    master: str = Field(
+        "local[4]", pattern=_MASTER, description="`local[N]`, `spark://host:7077`, `yarn`, `k8s://...`."
+    )
     driver_memory: str = Field("1g", pattern=r"^\d+[kmgt]$", description="Heap of the driver's Java process.")
     ui: bool = Field(False, description="Serve Spark's own web page.")
     checkpoint_dir: str | None = Field(

@@ -108,7 +108,7 @@ class WebhookSourceSection(Section):
     host: str = Field(
         "127.0.0.1", description="Address to listen on. Other than loopback, `keys` or `signature` is required."
     )
-    port: int = Field(8720, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
+    port: int = Field(8730, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     path: str = Field(
         "/webhooks", pattern=r"^(/|(/[A-Za-z0-9._~-]+)+)$", description="Requests to it and below it are accepted."
     )

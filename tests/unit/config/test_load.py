@@ -113,12 +113,12 @@ def test_public_address_needs_a_token() -> None:
 
 
 def test_interpolation() -> None:
-    text = GOOD.replace('"S"', '"${STREAM}"').replace('"s.{kind}"', '"${PREFIX:-s}.$${x}"')
+    text = GOOD.replace('"S"', '"${STREAM}"').replace('"s.{kind}"', '"${PREFIX:-s}.$${kind}"')
     config = parse(text, environ={"STREAM": "FROM_ENV"})
     destination = config.destinations["events"]
     assert destination.type == "nats"
     assert destination.stream == "FROM_ENV"
-    assert config.pipelines["p"].topic == "s.${x}"
+    assert config.pipelines["p"].topic == "s.${kind}"
 
 
 def test_interpolation_from_a_file(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ __all__ = ["run_checks"]
 
 def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
     """What the file uses, in the order in which a person would look. Embedded servers are started if need be."""
-    needs = needs_of(config)
+    is_bare = not (config.sources or config.pipelines or config.gateway.enabled or config.broker.enabled)
+    needs = Needs() if is_bare else needs_of(config)  # without anything that uses them yet, the servers that it names
     try:
         stack, endpoints = open_stack(config, needs)
     except HeadgateError as error:
@@ -35,7 +36,8 @@ def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
     try:
         if stack is not None:
             yield Check("embedded servers", Outcome.OK, f"started in {config.project.data_dir}")
-        yield from _postgres(config, endpoints.postgres_url or config.postgres.url.get_secret_value(), needs)
+        url = endpoints.postgres_url or config.postgres.url.get_secret_value()
+        yield from check_postgres(url) if is_bare else _postgres(config, url, needs)
         if needs.nats:
             yield from check_nats(_nats(config, endpoints.nats_url))
         yield from _pipelines(config, endpoints)
@@ -43,7 +45,7 @@ def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
     finally:
         if stack is not None:
             stack.stop()
-    if config.pipelines:
+    if config.pipelines or is_bare:
         remote = not config.spark.master.startswith("local")
         yield from check_spark(config.spark, config.project.data_dir, start=start_spark or remote)
 

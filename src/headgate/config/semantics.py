@@ -1,0 +1,164 @@
+"""What is wrong with a file whose every key is right: names that lead nowhere, things that do not fit together.
+
+Offline: it looks at the file only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+
+from headgate.config.destinations import EventLogDestinationSection, WebhookDestinationSection
+from headgate.config.explain import Problem, dotted, line_of, nearest
+from headgate.config.models import Config, PipelineSection
+from headgate.config.needs import used_destinations, used_sources
+from headgate.config.places import KeyPath
+from headgate.config.sources import SourceSection, WebhookSourceSection
+from headgate.config.transforms import DropTransform, FilterTransform, RenameTransform
+
+__all__ = ["FIXED_COLUMNS", "meaning_problems"]
+
+# Sources whose columns are known without looking; a test compares them with what Spark is told.
+_MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+FIXED_COLUMNS: dict[str, tuple[str, ...]] = {
+    "random": ("id", "kind", "customer", "amount", "note"),
+    "kafka": _MESSAGE,
+    "log": _MESSAGE,
+    "broker": ("id", "topic", "payload", "metadata", "at", "pos", "subscription_ids"),
+    "atproto": ("did", "collection", "rkey", "action", "rev", "cid", "record", "seq", "time", "kind"),
+}
+_PARTITIONED = ("kafka", "log", "iggy", "plugin")
+_ANYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened on
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+def meaning_problems(config: Config, lines: dict[KeyPath, int], elsewhere: Container[KeyPath] = ()) -> list[Problem]:
+    """All of them. Tables of `elsewhere` are in the file, too, with problems of their own."""
+    found = _Finder(config, lines, elsewhere)
+    return [*found.dangling(), *found.pipelines(), *found.ports()]
+
+
+class _Finder:
+    def __init__(self, config: Config, lines: dict[KeyPath, int], elsewhere: Container[KeyPath]) -> None:
+        self._config, self._lines, self._elsewhere = config, lines, elsewhere
+
+    def _problem(self, path: KeyPath, message: str, remedy: str) -> Problem:
+        return Problem(dotted(path), line_of(path, self._lines), message, remedy)
+
+    def dangling(self) -> Iterator[Problem]:
+        """Pipelines name their source and destinations; a name that leads nowhere is a typing error."""
+        for name, pipeline in self._config.pipelines.items():
+            wanted = [("source", "sources", pipeline.source, list(self._config.sources))]
+            wanted += [
+                ("destinations", "destinations", d, list(self._config.destinations)) for d in pipeline.destinations
+            ]
+            for key, table, target, known in wanted:
+                if target not in known and (table, target) not in self._elsewhere:
+                    remedy = nearest(target, known) or f"add a table [{table}.{target}]"
+                    yield self._problem(("pipelines", name, key), f"there is no [{table}.{target}]", remedy)
+
+    def pipelines(self) -> Iterator[Problem]:
+        for name, pipeline in self._config.pipelines.items():
+            path = ("pipelines", name)
+            source = self._config.sources.get(pipeline.source)
+            if source is not None and source.type != "postgres-cdc":
+                yield from self._needs_topic(path, pipeline)
+            if pipeline.topic is not None:
+                yield from self._topic((*path, "topic"), pipeline, source)
+            yield from self._partitions((*path, "routing", "partition_key_encoding"), pipeline)
+            yield from self._streams(path, pipeline)
+
+    def _needs_topic(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
+        """Rows of a CDC source know their topic and payload; others must be told."""
+        if pipeline.topic is None and not pipeline.routed:
+            remedy = 'add: topic = "...", or routing if each row says where it goes'
+            yield self._problem((*path, "topic"), "this key is required", remedy)
+        if pipeline.format == "envelope":
+            remedy = 'use "json" or "raw", or a source of type postgres-cdc'
+            yield self._problem((*path, "format"), "the source has no envelope", remedy)
+
+    def _topic(self, path: KeyPath, pipeline: PipelineSection, source: SourceSection | None) -> Iterator[Problem]:
+        """`orders.{kind}`: whole braces, around a column that there is."""
+        template = pipeline.topic or ""
+        if set("{}") & set(_PLACEHOLDER.sub("", template)):
+            yield self._problem(path, f"a brace of {template!r} has no partner", "write columns as {column}")
+        known = _columns(pipeline, source)
+        for column in _PLACEHOLDER.findall(template):
+            if known is not None and column not in known:
+                remedy = nearest(column, sorted(known)) or f"columns here: {', '.join(sorted(known))}"
+                yield self._problem(path, f"there is no column {column!r}", remedy)
+
+    def _partitions(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
+        if pipeline.routing.partition_key_encoding != "partition_id":
+            return
+        for name in pipeline.destinations:
+            section = self._config.destinations.get(name)
+            if section is not None and section.type not in _PARTITIONED:
+                message = f"the destination {name} ({section.type}) has no partitions"
+                yield self._problem(path, message, f"use bytes, or a destination of type {', '.join(_PARTITIONED[:3])}")
+
+    def _streams(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
+        """A route that names no stream, to an address that has one in it."""
+        needing = [
+            name
+            for name in pipeline.destinations
+            if isinstance(section := self._config.destinations.get(name), WebhookDestinationSection)
+            and "{stream}" in section.url.get_secret_value()
+        ]
+        if not needing:
+            return
+        remedy = "name a stream, or take {stream} out of the url"
+        if not pipeline.routed:
+            message = f"the url of {needing[0]} asks for a stream, and rows of this pipeline have none"
+            yield self._problem(path, message, remedy)
+        for number, route in enumerate(pipeline.transforms):
+            if route.type != "route" or route.stream is not None:
+                continue
+            for value, targets in route.mapping.items():
+                if any(target.stream is None for target in targets):
+                    place = (*path, "transforms", str(number), "mapping", value)
+                    yield self._problem(
+                        place, f"the url of {needing[0]} asks for a stream, and this names none", remedy
+                    )
+
+    def ports(self) -> Iterator[Problem]:
+        """Two servers of one file that would listen at the same place."""
+        taken: list[tuple[KeyPath, str, int]] = []
+        for path, host, port in _listeners(self._config):
+            for other, where, number in taken:
+                if port and port == number and path != other and (host == where or {host, where} & _ANYWHERE):
+                    remedy = f"give one of them another port; {dotted(other)} has this one"
+                    yield self._problem((*path, "port"), f"{host}:{port} is used twice", remedy)
+            taken.append((path, host, port))
+
+
+def _columns(pipeline: PipelineSection, source: SourceSection | None) -> set[str] | None:
+    """The columns at the end of the transforms; None if only Spark can tell."""
+    if source is None or source.type not in FIXED_COLUMNS:
+        return None
+    known = set(FIXED_COLUMNS[source.type])
+    for transform in pipeline.transforms:
+        if isinstance(transform, DropTransform):
+            known -= set(transform.columns)
+        elif isinstance(transform, RenameTransform):
+            known = {transform.columns.get(name, name) for name in known}
+        elif not isinstance(transform, FilterTransform):
+            return None
+    return known | {name for name in _PLACEHOLDER.findall(pipeline.topic or "") if name.startswith("_")}
+
+
+def _listeners(config: Config) -> Iterator[tuple[KeyPath, str, int]]:
+    yield ("control",), config.control.host, config.control.port
+    for name in ("broker", "relay"):
+        section = getattr(config, name)
+        if section.enabled:
+            yield (name,), section.host, section.port
+    if config.gateway.enabled:
+        for host in config.gateway.hosts:
+            yield ("gateway",), host, config.gateway.port
+    for name, source in used_sources(config).items():
+        if isinstance(source, WebhookSourceSection):
+            yield ("sources", name), source.host, source.port
+    for name, destination in used_destinations(config).items():
+        if isinstance(destination, EventLogDestinationSection):
+            yield ("destinations", name), destination.host, destination.port
