@@ -142,6 +142,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = self._is_ending = True
+        self._services.fetch_sessions.close(self._context.session)
         for pending in self._pending:
             # What changes something runs to its end; nobody is there to read.
             if pending.task and pending.kind in (FetchRequest, JoinGroupRequest):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headgate.gateway.fetch_sessions import FetchSession, FetchSessions
 from headgate.gateway.options import GatewayOptions
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -38,6 +39,7 @@ class Session:
     # Requests that append look topics up first, which may wait; they enqueue one after the other all the same.
     appending: asyncio.Lock = field(default_factory=asyncio.Lock)
     charged: int = 0  # of the budget, for an answer that is being made
+    fetching: FetchSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Services:
     users: Users
     budget: Budget
     metrics: Metrics
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
 
 @dataclass(frozen=True, slots=True)

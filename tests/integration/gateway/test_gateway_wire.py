@@ -19,7 +19,7 @@ from headgate.gateway.handlers import HANDLERS
 from headgate.wire.kafka import APIS, Api, encode_request, split_batches
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.cluster import METADATA, AskedTopic, MetadataRequest
-from headgate.wire.kafka.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from headgate.wire.kafka.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from headgate.wire.kafka.messages.offsets import (
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
@@ -32,6 +32,7 @@ from headgate.wire.kafka.messages.offsets import (
 )
 from headgate.wire.kafka.messages.produce import INIT_PRODUCER_ID, PRODUCE, InitProducerIdRequest
 from headgate.wire.kafka.messages.session import API_VERSIONS, ApiVersionsRequest
+from headgate.wire.kafka.messages.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tests.gateway.raw import RawClient, fetch_request, produce_request
 from tests.gateway.servers import GatewayThread, running
 
@@ -170,13 +171,61 @@ def test_fetch_in_every_version(client: RawClient, topic: str, version: int) -> 
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (0, 2, 0)
 
 
-def test_fetch_sessions_are_refused_and_unknown_topics_told(client: RawClient) -> None:
-    session = FetchRequest(session_id=5, session_epoch=3)
-    assert client.ask(FETCH, 11, session).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+def test_unknown_topics_are_told_at_once(client: RawClient) -> None:
     answer = client.ask(FETCH, 11, fetch_request("nowhere", max_wait_ms=20_000))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     by_id = FetchRequest(topics=(FetchTopic(partitions=(FetchPartition(partition=0),)),))
     assert client.ask(FETCH, 13, by_id).responses[0].partitions[0].error_code != 0
+
+
+def _told(answer: Any) -> dict[int, tuple[int, int]]:
+    """The end of each partition that an answer names, and how many batches it has of it."""
+    partitions = [each for topic in answer.responses for each in topic.partitions]
+    return {each.partition_index: (each.high_watermark, len(list(split_batches(each.records)))) for each in partitions}
+
+
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
+def test_a_fetch_session_tells_what_is_new(gateway: GatewayThread, client: RawClient, topic: str, version: int) -> None:
+    client.ask(CREATE_TOPICS, 5, CreateTopicsRequest(topics=(CreatableTopic(topic, 100, 1),), timeout_ms=10_000))
+    uuid = client.ask(METADATA, 12, MetadataRequest(topics=(AskedTopic(name=topic),))).topics[0].topic_id
+    named = {"topic": topic} if version < 13 else {"topic_id": uuid}
+
+    def ask(number: int, epoch: int, offsets: dict[int, int], forgotten: tuple[int, ...] = (), **options: Any) -> Any:
+        partitions = tuple(
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for index, offset in offsets.items()
+        )
+        topics = (FetchTopic(**named, partitions=partitions),) if partitions else ()
+        gone = (ForgottenTopic(**named, partitions=forgotten),) if forgotten else ()
+        request = FetchRequest(
+            session_id=number, session_epoch=epoch, topics=topics, forgotten_topics_data=gone, min_bytes=1, **options
+        )
+        return client.ask(FETCH, version, request)
+
+    whole = ask(0, 0, dict.fromkeys(range(100), 0))
+    number = whole.session_id
+    assert number > 0
+    assert _told(whole) == dict.fromkeys(range(100), (0, 0))
+    assert _told(ask(number, 1, {})) == {}
+    client.ask(PRODUCE, 9, produce_request(topic, b"a", partition=7))
+    client.ask(PRODUCE, 9, produce_request(topic, b"b", partition=8))
+    assert _told(ask(number, 2, {}, max_wait_ms=20_000)) in ({7: (1, 1), 8: (1, 1)}, {7: (1, 1)}, {8: (1, 1)})
+    assert _told(ask(number, 3, {7: 1}, (8,))) == {}
+    # The right epoch once: what is sent twice, or out of order, is told so.
+    assert ask(number, 3, {}).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert ask(number + 1, 4, {}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    other_form = FetchRequest(session_id=number, session_epoch=4)
+    assert client.ask(FETCH, 12 if version >= 13 else 13, other_form).error_code == (
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    )
+    # Another connection has no part in it.
+    with RawClient(gateway.port) as stranger:
+        answer = stranger.ask(FETCH, version, other_form)
+        assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert _told(ask(number, 4, {99: 5})) == {99: (0, 0)}  # out of range: told again and again
+    assert _told(ask(number, 5, {})) == {99: (0, 0)}
+    assert _told(ask(number, -1, {0: 0})) == {0: (0, 0)}
+    assert ask(number, 6, {}).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("version", range(LIST_OFFSETS.first, LIST_OFFSETS.last + 1))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from headgate.gateway.context import Context, Failures, Handlers
+from headgate.gateway.fetch_sessions import Asked
 from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
 from headgate.gateway.store import Fetched, Topic, Want
 from headgate.wire.kafka import Body, RequestHeader
@@ -13,7 +17,6 @@ from headgate.wire.kafka.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
 )
 from headgate.wire.kafka.messages.offsets import (
     EpochEndOffset,
@@ -29,15 +32,19 @@ __all__ = ["FAILURES", "HANDLERS", "check_epoch", "part_of"]
 
 _MAX_WAIT_S = 300.0
 _READ_COMMITTED = 1
+_TOPIC_IDS = 13  # the version from which on topics are named by their ids
+_OF_SESSIONS = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
 
 
 async def fetch(context: Context, header: RequestHeader, request: FetchRequest) -> Body:
-    """Batches as they were sent, waiting for some if there are none. There are no fetch sessions: their id is 0."""
-    if request.session_id != 0 or request.session_epoch > 0:
-        raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    wants = [await _wants(context, topic) for topic in request.topics]
-    good = [want for topic in wants for want in topic if isinstance(want, Want)]
-    is_whole = len(good) == sum(map(len, wants))
+    """Batches as they were sent, waiting for some if there are none."""
+    turn = context.services.fetch_sessions.turn(context.session, request, uses_ids=header.api_version >= _TOPIC_IDS)
+    wants = await _wants(context, turn.asked)
+    good = [want for want in wants if isinstance(want, Want)]
     fetched: list[Fetched] = []
     if good:
         fetched = await context.store.fetch(
@@ -46,33 +53,32 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
             room=context.answer,
             min_bytes=request.min_bytes,
             # An error is told at once.
-            max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if is_whole else 0.0,
+            max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if len(good) == len(wants) else 0.0,
         )
     answers = iter(fetched)
     is_committed = request.isolation_level == _READ_COMMITTED
-    return FetchResponse(
-        responses=tuple(
-            FetchedTopic(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=tuple(
-                    _refused(partition, want.code)
-                    if isinstance(want, Refused)
-                    else _fetched(partition, next(answers), is_committed)
-                    for partition, want in zip(topic.partitions, topic_wants, strict=True)
-                ),
-            )
-            for topic, topic_wants in zip(request.topics, wants, strict=True)
-        )
+    return turn.response(
+        [
+            _refused(partition, want.code)
+            if isinstance(want, Refused)
+            else _fetched(partition, next(answers), is_committed)
+            for (_, partition), want in zip(turn.asked, wants, strict=True)
+        ]
     )
 
 
-async def _wants(context: Context, topic: FetchTopic) -> list[Want | Refused]:
-    try:
-        found = await find_topic(context, topic.topic, topic.topic_id)
-    except Refused as refused:
-        return [refused] * len(topic.partitions)
-    return [_want(found, partition) for partition in topic.partitions]
+async def _wants(context: Context, asked: Sequence[Asked]) -> list[Want | Refused]:
+    found: dict[tuple[str, UUID], Topic | Refused] = {}
+    wants: list[Want | Refused] = []
+    for (name, uuid, _), partition in asked:
+        if (name, uuid) not in found:
+            try:
+                found[name, uuid] = await find_topic(context, name, uuid)
+            except Refused as refused:
+                found[name, uuid] = refused
+        topic = found[name, uuid]
+        wants.append(topic if isinstance(topic, Refused) else _want(topic, partition))
+    return wants
 
 
 def _want(topic: Topic, partition: FetchPartition) -> Want | Refused:
@@ -120,7 +126,7 @@ def _refused(partition: FetchPartition, code: ErrorCode) -> FetchedPartition:
 
 
 def _fetch_failed(request: FetchRequest, code: ErrorCode, message: str | None) -> Body:
-    if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+    if code in _OF_SESSIONS:
         return FetchResponse(error_code=code)
     return FetchResponse(
         responses=tuple(
