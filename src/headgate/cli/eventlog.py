@@ -1,7 +1,8 @@
-"""`headgate eventlog`: a log of events in files. Serve it, look at it."""
+"""`headgate eventlog`: a log of events in files. Serve it, look at it, check and repair it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.destinations import EventLogDestinationSection
 from headgate.control.logs import configure_logs
 from headgate.eventlog import LogReader
+from headgate.eventlog.check import LogReport, check_log, repair_log
 from headgate.eventlog.serve import ServeOptions
 from headgate.eventlog.serve import serve as serve_log
 from headgate.model import UsageError
@@ -88,6 +90,57 @@ def show(
         return
     for key, value in told.items():
         data_console.print(f"{key}: {value}", markup=False)
+
+
+@eventlog.command()
+def check(
+    name: NameArgument = None, config: ConfigOption = None, path: PathOption = None, as_json: JsonOption = False
+) -> None:
+    """Read every record of a log and compare it with its checksum. Exits with 1 if something is damaged or missing.
+
+    The log may be written and served meanwhile. That of a relay is `log` in its data directory.
+
+    \b
+    Try it:
+      headgate eventlog check --path .headgate/relay/log
+    """
+    found = _checked_path(name, config, path)
+    _report(check_log(found), as_json, remedy=f"headgate eventlog repair --path {found}")
+
+
+@eventlog.command()
+def repair(
+    name: NameArgument = None, config: ConfigOption = None, path: PathOption = None, as_json: JsonOption = False
+) -> None:
+    """Save what can be saved of a damaged log: every sound record, under its number, and a word about what is lost.
+
+    Stop whoever writes it first. A file that is changed is kept beside it, as `damaged-evts-N`.
+    """
+    report = repair_log(_checked_path(name, config, path))
+    _report(report, as_json, remedy="")
+    if not as_json:
+        note("mended; whoever replays past what is lost is told of it" if report.damage else "there is nothing to mend")
+
+
+def _checked_path(name: str | None, config: Path | None, path: Path | None) -> Path:
+    loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
+    return _log_of(loaded, name, path)[1]
+
+
+def _report(report: LogReport, as_json: bool, remedy: str) -> None:
+    told = asdict(report) | {"damage": [damage._asdict() for damage in report.damage]}
+    if as_json:
+        print_json(told)
+    else:
+        for key in ("segments", "records", "unchecked", "taken_down", "bytes"):
+            data_console.print(f"{key}: {told[key]}", markup=False)
+        for damage in report.damage:
+            place = f"{damage.path}, offset {damage.offset} to {damage.end}"
+            data_console.print(f"damaged: {place}: {damage.text}", markup=False, soft_wrap=True)
+    if report.damage and remedy:
+        if not as_json:
+            note(f"save the rest with: {remedy}")
+        raise typer.Exit(1)
 
 
 def _log_of(config: Config, name: str | None, path: Path | None) -> tuple[EventLogDestinationSection, Path]:

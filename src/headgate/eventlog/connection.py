@@ -159,6 +159,11 @@ class Connection(asyncio.Protocol):
             self._freed = asyncio.get_running_loop().create_future()
             await self._freed
 
+    def inform(self, name: str, message: str) -> None:
+        """Say something between the events, if the door has words for it."""
+        if self.is_open and (said := self.door.info(name, message)):
+            self.transport.write(self.framing.note(said))
+
     def refuse(self, name: str, message: str, within_s: float) -> None:
         """Say what is wrong in the words of the door, and close."""
         if not self.is_open:

@@ -94,6 +94,7 @@ class FanOut:
         self._addresses: Counter[str] = Counter()  # of those who are in, each counted
         self.too_slow = 0  # listeners that were cut off
         self.refused = 0
+        self.damaged = 0  # places of the log that could not be read while it was followed
 
     async def start(self, listener: socket.socket | None, tls: ssl.SSLContext | None = None) -> None:
         """Serve on a socket that listens already; with None, whoever listens makes each a `Connection` of this."""
@@ -127,6 +128,7 @@ class FanOut:
             "position": self.tail.position,
             "too_slow": self.too_slow,
             "refused": self.refused,
+            "damaged": self.damaged,
         }
 
     # What connections tell
@@ -255,9 +257,7 @@ class FanOut:
         while self.tail.position < connection.after:
             self._publish(self.tail.poll(self.options.chunk))
         if is_outdated:
-            text = "what lies before the oldest event that is kept is not sent"
-            if said := connection.door.info("OutdatedCursor", text):
-                connection.transport.write(connection.framing.note(said))
+            connection.inform("OutdatedCursor", "what lies before the oldest event that is kept is not sent")
         if connection.after >= self.tail.position:
             self._join(connection)
         else:
@@ -311,9 +311,18 @@ class FanOut:
                 _log.error("the log cannot be read", extra={"error": error.as_dict()})
                 await asyncio.sleep(_SWEEP_S)
                 continue
+            self._tell_of_damage()
             if records:
                 self._publish(records)
             await asyncio.sleep(0 if self.tail.is_behind else self.options.tick_s)
+
+    def _tell_of_damage(self) -> None:
+        for damage in self.tail.take_damage():
+            self.damaged += 1
+            for group in list(self._groups.values()):
+                if said := group.door.info("DamagedLog", damage.text):
+                    for connection in group.publish(group.framing.note(said), self.options.buffer):
+                        self._cut(connection, "you do not keep up with what is sent")
 
     def _publish(self, records: Sequence[Record]) -> None:
         made: dict[tuple[Door, Framing], tuple[list[Message], bytes]] = {}

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from headgate.eventlog.records import MAX_SEQ, measure
+from headgate.eventlog.records import MAX_SEQ, all_headers, measure
 from headgate.model import OccupiedError, StateError
 
 __all__ = ["LogFiles", "Segment", "damaged", "mapped"]
@@ -157,15 +157,26 @@ class LogFiles:
         path = self.segment(start)
         with mapped(path) as data:
             extent, size = measure(data, start - 1), len(data)
-        if extent.end != size:
-            raise damaged(path, extent.end)
+            last_seq = extent.last_seq
+            if extent.end != size:
+                fields = {"path": str(path), "offset": extent.end}
+                _log.error("the bytes here are no record; whoever reads past them is told", extra=fields)
+                last_seq = max((header.seq for header in all_headers(data, start - 1)), default=last_seq)
         changed = path.stat().st_mtime
-        return Segment(start, extent.last_seq, size, changed, changed)
+        return Segment(start, last_seq, size, changed, changed)
+
+    def missing(self, starts: list[int]) -> list[Segment]:
+        """Segments that the index knows behind the first of these, and that are not among them.
+
+        Those that were removed for their age are all before it.
+        """
+        present = set(starts)
+        return [each for each in self._indexed() if starts and each.start > starts[0] and each.start not in present]
 
 
 def damaged(path: Path, offset: int) -> StateError:
     return StateError(
         "the bytes here are no record, and there are records behind them",
         where=f"{path}, offset {offset}",
-        remedy="restore the file from a copy; or move it away, which loses its events and no others",
+        remedy="restore the file from a copy, or: headgate eventlog repair --path DIRECTORY, which saves what it can",
     )

@@ -6,6 +6,7 @@ for being taken down. Whatever lies behind it may be half written, or be cut off
 
 from __future__ import annotations
 
+import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -14,11 +15,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headgate.eventlog.files import LogFiles, damaged, mapped
+from headgate.eventlog.files import LogFiles, mapped
 from headgate.eventlog.head import Head
-from headgate.eventlog.records import HEADER, TAKEN_DOWN, Record, headers, is_sound
+from headgate.eventlog.records import (
+    CHECK_BYTES,
+    CHECKED,
+    HEADER,
+    LOST,
+    TAKEN_DOWN,
+    Damage,
+    Record,
+    all_headers,
+    find_record,
+    headers,
+    is_intact,
+    is_sound,
+)
 
 __all__ = ["LogCursor", "LogReader"]
+
+_log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 
@@ -82,6 +98,7 @@ class LogCursor:
         self._head = head
         self.after = after
         self.has_skipped = False  # what it should have read was removed before it came there
+        self.damage: list[Damage] = []  # what it had to pass over
         self._start = -1
         self._descriptor = -1
         self._offset = 0
@@ -91,6 +108,11 @@ class LogCursor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
+
+    def take_damage(self) -> list[Damage]:
+        """What was passed over since the last call."""
+        damage, self.damage = self.damage, []
+        return damage
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -124,28 +146,72 @@ class LogCursor:
         offset, end, after = 0, len(data), self.after
         while offset + header_size <= end:
             flags, kind, size, uid, seq = unpack(data, offset)
-            if seq > last:
+            is_one = is_sound(flags, kind, size, seq, after)
+            if is_one and seq > last:
                 break
-            if not is_sound(flags, kind, size, seq, after):
-                raise damaged(self._files.segment(self._start), self._offset + offset)
-            begin = offset + header_size
-            if begin + size > end:
+            begin, behind = offset + header_size, offset + header_size + size
+            if is_one and behind > end:
                 break
-            offset, after = begin + size, seq
-            if not flags & TAKEN_DOWN:
-                records.append(Record(seq, kind, uid, data[begin:offset]))
+            if not is_one or (flags & CHECKED and not flags & TAKEN_DOWN and not is_intact(data, offset, behind)):
+                self._offset, self.after = self._offset + offset, after
+                self._pass_over(last)
+                return records, True
+            offset, after = behind, seq
+            if flags & TAKEN_DOWN:
+                continue
+            payload = data[begin : behind - CHECK_BYTES] if flags & CHECKED else data[begin:behind]
+            if kind == LOST:
+                self._note(self._offset + begin, self._offset + behind, int.from_bytes(payload, "little"), seq + 1)
+            else:
+                records.append(Record(seq, kind, uid, payload))
         self._offset += offset
         self.after = after
         return records, offset > 0
+
+    def _pass_over(self, last: int) -> None:
+        """Go on behind what is no record, at the next one that is; at the end of the file if there is none.
+
+        A record that is taken down at this moment may look damaged, and be none a moment later.
+        """
+        path = self._files.segment(self._start)
+        with mapped(path) as data:
+            flags, kind, size, _, seq = HEADER.unpack_from(data, self._offset)
+            if flags & TAKEN_DOWN and is_sound(flags, kind, size, seq, self.after):
+                return
+            offset = find_record(data, self._offset + 1, self.after)
+            end = len(data) if offset is None else offset
+            before = HEADER.unpack_from(data, end)[4] if offset is not None else self._following(last + 1)
+        self._note(self._offset, end, self.after, before)
+        self._offset = end
+
+    def _following(self, otherwise: int) -> int:
+        """The first number of the next file."""
+        return next((start for start in self._files.starts() if start > self._start), otherwise)
+
+    def _note(self, offset: int, end: int, after: int, before: int) -> None:
+        damage = Damage(str(self._files.segment(self._start)), offset, end, after, before)
+        _log.error("an event log is damaged: %s", damage.text, extra=damage._asdict())
+        self.damage.append(damage)
 
     def _size_of_next(self, data: bytes, tried: int, last: int) -> int:
         """How much to read for one record that is larger than what was read."""
         _, _, size, _, seq = HEADER.unpack_from(data)
         if seq > last:
-            self.after = last
-        elif len(data) < tried:
-            raise damaged(self._files.segment(self._start), self._offset)
+            self._look_beyond(HEADER.size + int(size), last)
+        elif len(data) < tried:  # it says that it goes on behind the end of the file
+            self._pass_over(last)
+            return tried
         return HEADER.size + int(size)
+
+    def _look_beyond(self, size: int, last: int) -> None:
+        """A number beyond the last one is that of a record that is not wanted yet, if it is one at all. Otherwise it is
+        damaged: the last one has a record of its own, which must come first.
+        """
+        found = os.pread(self._descriptor, size + HEADER.size, self._offset)
+        if find_record(found, 0, self.after) == 0:
+            self.after = last
+        else:
+            self._pass_over(last)
 
     def _go_on(self, data: bytes, last: int) -> bool:
         """At the end of a file: to the next one. False if there is none."""
@@ -156,7 +222,10 @@ class LogCursor:
         if os.fstat(self._descriptor).st_size > self._offset + len(data):
             return True  # it had grown before the next file was begun
         if data:
-            raise damaged(self._files.segment(self._start), self._offset)
+            self._note(self._offset, self._offset + len(data), self.after, following[0])
+        for segment in self._files.missing([self._start, *following]):
+            if self._start < segment.start < following[0]:
+                self._note(0, segment.size, segment.start - 1, following[0])
         self.close()
         self.has_skipped |= not self._enter(following[0])
         return True
@@ -186,10 +255,13 @@ class LogCursor:
 
 
 def _end_of(data: mmap | bytes, start: int, after: int) -> int:
-    """Where the records up to `after` end."""
-    end = 0
-    for header in headers(data, start - 1):
-        if header.seq > after:
-            break
-        end = header.end
+    """Where the records up to `after` end. Checksums are looked at only if the way there is broken."""
+    for walk in (headers, all_headers):
+        end = 0
+        for header in walk(data, start - 1):
+            if header.seq > after:
+                return end
+            end = header.end
+        if end == len(data):
+            return end
     return end

@@ -40,6 +40,8 @@ async def _from_disk(connection: Connection, group: Group, tail: Tail, pool: Exe
             data = await in_thread(pool, lambda: _replayed(cursor, group, chunk, tail.position))
             if cursor.has_skipped:
                 raise LostError
+            for damage in cursor.take_damage():
+                connection.inform("DamagedLog", damage.text)
             connection.after = cursor.after
             if data and connection.is_open:
                 connection.transport.write(data)

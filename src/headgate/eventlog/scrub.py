@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.eventlog.files import LogFiles, mapped
 from headgate.eventlog.head import Head
-from headgate.eventlog.records import HEADER, TAKEN_DOWN, Header, Record, headers
+from headgate.eventlog.records import HEADER, TAKEN_DOWN, Header, Record, all_headers
 
 __all__ = ["scrub_files"]
 
@@ -28,7 +28,7 @@ def scrub_files(files: LogFiles, head: Head, unwanted: int | Callable[[Record], 
         path = files.segment(start)
         try:
             with mapped(path) as data:
-                found = [each for each in headers(data, start - 1) if each.seq <= last_seq]
+                found = [each for each in all_headers(data, start - 1) if each.seq <= last_seq]
                 chosen = [each for each in found if _is_unwanted(data, each, unwanted)]
             if chosen:
                 _wipe(path, chosen, head)
@@ -43,7 +43,7 @@ def _is_unwanted(data: mmap | bytes, header: Header, unwanted: int | Callable[[R
         return header.uid == unwanted
     if header.flags & TAKEN_DOWN:
         return False
-    payload = data[header.offset + HEADER.size : header.end]
+    payload = data[header.offset + HEADER.size : header.payload_end]
     return unwanted(Record(header.seq, header.kind, header.uid, payload))
 
 

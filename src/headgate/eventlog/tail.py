@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.eventlog.reader import LogReader
-from headgate.eventlog.records import HEADER, Record
+from headgate.eventlog.records import HEADER, Damage, Record
 from headgate.eventlog.threads import in_thread
 
 __all__ = ["Tail", "follow"]
@@ -51,6 +51,10 @@ class Tail:
         records = self._cursor.read(max_bytes)
         self._keep(records)
         return records
+
+    def take_damage(self) -> list[Damage]:
+        """What was passed over since the last call."""
+        return self._cursor.take_damage()
 
     def recent(self, after: int, max_bytes: int = _READ_BYTES) -> list[Record] | None:
         """Some records behind `after`, up to the position; None if they are no longer all in memory."""

@@ -19,7 +19,16 @@ from typing import NamedTuple, Self
 
 from headgate.eventlog.files import LogFiles, Segment, damaged, mapped
 from headgate.eventlog.head import Head
-from headgate.eventlog.records import HEADER, MAX_SEQ, Record, encode, ends_with_record, measure
+from headgate.eventlog.records import (
+    CHECK_BYTES,
+    HEADER,
+    MAX_SEQ,
+    Record,
+    encode,
+    ends_with_record,
+    intact_extent,
+    measure,
+)
 from headgate.eventlog.scrub import scrub_files
 from headgate.model import CapacityError, HeadgateError, StateError
 
@@ -78,6 +87,7 @@ class LogWriter:
         self._clock = clock
         self._active: _Active | None = None
         self._segments: list[Segment] = []
+        self._missing: list[Segment] = []  # of which the index knows, and there is no file
         self._broken: StateError | None = None
         self._lock = -1
         try:
@@ -181,6 +191,10 @@ class LogWriter:
     def _recover(self) -> int:
         """Mend the tail, and find the last number there is; 0 if there are no records."""
         starts = self._files.starts()
+        self._missing = self._files.missing(starts)
+        for segment in self._missing:
+            fields = {"path": str(self._files.segment(segment.start)), "after": segment.start - 1}
+            _log.error("a segment of an event log is missing; whoever reads past it is told", extra=fields)
         self._segments = self._files.segments(starts[:-1])
         last = max((segment.last_seq for segment in self._segments), default=0)
         if starts:
@@ -194,6 +208,9 @@ class LogWriter:
             before = self._reserved if self._reserved > 1 else MAX_SEQ + 1
             extent = measure(data, max(start - 1, last), before)
             tail = bytes(data[extent.end :])
+            if not ends_with_record(tail[1:], start - 1, before):
+                extent = intact_extent(data, max(start - 1, last), before)
+                tail = bytes(data[extent.end :])
         # A torn tail is half a record, and nothing else. If whole ones follow, cutting would lose them.
         if ends_with_record(tail[1:], start - 1, before):
             raise damaged(path, extent.end)
@@ -246,13 +263,13 @@ class LogWriter:
             kind, uid, payload = entries[number]
             try:
                 made = payload(seq) if callable(payload) else payload
-                parts += (encode(seq, kind, uid, made), made)
+                parts += encode(seq, kind, uid, made)
             except Exception as error:  # whatever the function raises is for whoever gave it
                 outcomes.append(error)
                 continue
             outcomes.append(seq)
             seq += 1
-            room -= HEADER.size + len(made)
+            room -= HEADER.size + len(made) + CHECK_BYTES
             if room <= 0:
                 break
         return outcomes, parts, seq
@@ -313,5 +330,6 @@ class LogWriter:
             self._segments.append(active.as_segment())
 
     def _save_index(self) -> None:
-        active = [self._active.as_segment()] if self._active else []
-        self._files.save_index([*self._segments, *active])
+        present = [*self._segments, *([self._active.as_segment()] if self._active else [])]
+        missing = [segment for segment in self._missing if present and segment.start > present[0].start]
+        self._files.save_index(sorted([*missing, *present], key=lambda segment: segment.start))

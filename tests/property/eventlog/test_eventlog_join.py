@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.eventlog import Entry, LogOptions, LogReader, LogWriter, Record, Tail, follow
-from headgate.eventlog.records import MAX_SEQ, encode, ends_with_record, measure
+from headgate.eventlog.records import MAX_SEQ, encode, ends_with_record, find_record, measure
 
 SMALL = LogOptions(segment_events=5, segment_bytes=400, max_age_s=0)
 
@@ -127,13 +127,13 @@ def test_readers_beside_a_busy_writer(seed: int) -> None:
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=6), st.data())
 def test_records_are_found_where_they_are(payloads: list[bytes], data: st.DataObject) -> None:
-    blob = b"".join(encode(seq, 1, 0, payload) + payload for seq, payload in enumerate(payloads, 1))
+    blob = b"".join(b"".join(encode(seq, 1, 0, payload)) for seq, payload in enumerate(payloads, 1))
     assert measure(blob, 0) == (len(payloads), len(payloads), len(blob))
     cut = data.draw(st.integers(0, len(blob)))
     extent = measure(blob[:cut], 0)
     assert extent.end <= cut
     assert blob[: extent.end] == b"".join(
-        encode(seq, 1, 0, payload) + payload for seq, payload in enumerate(payloads[: extent.events], 1)
+        b"".join(encode(seq, 1, 0, payload)) for seq, payload in enumerate(payloads[: extent.events], 1)
     )
     assert ends_with_record(b"?" + blob, 0, MAX_SEQ)
 
@@ -143,3 +143,34 @@ def test_any_bytes_are_measured(data: bytes) -> None:
     extent = measure(data, 0)
     assert 0 <= extent.end <= len(data)
     ends_with_record(data, 0, MAX_SEQ)
+    assert (find_record(data, 0, 0) or 0) <= len(data)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=3, max_size=8), st.data())
+def test_whatever_happens_to_a_record_the_others_are_found(payloads: list[bytes], data: st.DataObject) -> None:
+    """Bytes of one record are changed, cut out or put in: it is missed, and no other is, nor is it read as another."""
+    parts = [b"".join(encode(seq, 1, 0, payload)) for seq, payload in enumerate(payloads, 1)]
+    which = data.draw(st.integers(0, len(parts) - 2))
+    harmed = bytearray(parts[which])
+    place = data.draw(st.integers(0, len(harmed) - 1))
+    harm = data.draw(st.sampled_from(["change", "cut", "add"]))
+    if harm == "change":
+        harmed[place] ^= 1 << data.draw(st.integers(0, 7))
+    elif harm == "cut":
+        del harmed[place : place + data.draw(st.integers(1, 40))]
+    else:
+        harmed[place:place] = data.draw(st.binary(min_size=1, max_size=40))
+    if parts[which] in harmed or not harmed:  # a record that is gone altogether is a gap, as there may be
+        return
+    flags_only = harm == "change" and place == 0  # it may be called taken down, which is no lie about what it says
+    with directory() as path:
+        LogWriter(path).close()
+        (path / "evts-0").write_bytes(b"".join([*parts[:which], bytes(harmed), *parts[which + 1 :]]))
+        with LogReader(path) as reader, reader.cursor(0) as cursor:
+            reader.head._word = lambda number: len(payloads) if number == 0 else 0  # type: ignore[method-assign]
+            found: list[Record] = []
+            while records := cursor.read(64):
+                found += records
+            expected = [Record(seq, 1, 0, payload) for seq, payload in enumerate(payloads, 1) if seq != which + 1]
+            assert found == expected
+            assert flags_only or cursor.damage
