@@ -11,6 +11,9 @@ import pytest
 from headgate.commitlog import install
 from headgate.embedded import Endpoints
 from tests.gateway.servers import new_database
+from tests.stock import stock_url
+
+__all__ = ["stock_url"]
 
 
 @pytest.fixture(scope="package")
@@ -18,6 +21,14 @@ def log_url(endpoints: Endpoints) -> Iterator[str]:
     """Shared by all tests of the log: use topics of your own."""
     assert endpoints.postgres_url is not None
     with new_database(endpoints.postgres_url) as url:
+        with psycopg.connect(url) as connection:
+            install(connection)
+        yield url
+
+
+@pytest.fixture(scope="package")
+def stock_log_url(stock_url: str) -> Iterator[str]:
+    with new_database(stock_url) as url:
         with psycopg.connect(url) as connection:
             install(connection)
         yield url

@@ -12,8 +12,15 @@ from headgate.commitlog import append, read
 from headgate.wire.kafka import read_records
 from headgate.wire.kafka.error_codes import ErrorCode
 from tests.integration.commitlog.log_topics import batch, create
+from tests.stock import both_servers
 
 OK = ErrorCode.NONE
+
+
+@pytest.fixture(params=both_servers)
+def log_url(request: pytest.FixtureRequest, log_url: str) -> str:
+    """On the embedded server and on Debian's: plans differ by version and settings."""
+    return log_url if request.param == "embedded" else str(request.getfixturevalue("stock_log_url"))
 
 
 def offsets(connection: psycopg.Connection, topic: str) -> list[int]:

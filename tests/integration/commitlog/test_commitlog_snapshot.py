@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from headgate.commitlog import Batch, append
 from headgate.commitlog.append import append_arguments
 from tests.integration.commitlog.log_topics import batch, create
+from tests.stock import both_servers
 
 _APPENDS = 5000
+
+
+@pytest.fixture(params=both_servers)
+def log_url(request: pytest.FixtureRequest, log_url: str) -> str:
+    """On the embedded server and on Debian's: plans differ by version and settings."""
+    return log_url if request.param == "embedded" else str(request.getfixturevalue("stock_log_url"))
 
 
 def _pages(connection: psycopg.Connection, batches: list[tuple[int, Batch]]) -> int:

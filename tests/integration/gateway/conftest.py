@@ -9,6 +9,9 @@ import pytest
 
 from headgate.embedded import Endpoints
 from tests.gateway.servers import GatewayThread, new_database, running
+from tests.stock import stock_url
+
+__all__ = ["stock_url"]
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +33,12 @@ def fresh_database(endpoints: Endpoints) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def gateway(database: str) -> Iterator[GatewayThread]:
     with running(database) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def stock_gateway(stock_url: str) -> Iterator[GatewayThread]:
+    with new_database(stock_url) as url, running(url) as started:
         yield started
 
 

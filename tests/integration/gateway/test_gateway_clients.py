@@ -20,10 +20,20 @@ from headgate.wire.kafka.messages.fetch import FETCH
 from headgate.wire.kafka.messages.produce import PRODUCE
 from tests.gateway.raw import RawClient, fetch_request, produce_request
 from tests.gateway.servers import GatewayThread
+from tests.stock import both_servers
 
 HEADERS: list[tuple[str, str | bytes | None]] = [("k", b"1"), ("k", b"2"), ("empty", b""), ("none", None)]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMEOUT_S = 20.0
+
+
+@pytest.fixture(params=both_servers)
+def gateway(request: pytest.FixtureRequest, gateway: GatewayThread) -> GatewayThread:
+    """On the embedded server and on Debian's with its defaults."""
+    if request.param == "embedded":
+        return gateway
+    on_stock: GatewayThread = request.getfixturevalue("stock_gateway")
+    return on_stock
 
 
 @contextmanager

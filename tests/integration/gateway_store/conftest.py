@@ -9,6 +9,9 @@ import pytest
 
 from headgate.embedded import Endpoints
 from tests.gateway.servers import new_database
+from tests.stock import stock_url
+
+__all__ = ["stock_url"]
 
 
 @pytest.fixture(scope="package")
@@ -20,11 +23,22 @@ def store_url(endpoints: Endpoints) -> Iterator[str]:
 
 
 @pytest.fixture
-def own_url(endpoints: Endpoints) -> Iterator[str]:
-    """For one test, which may count tables in it."""
+def stock_own_url(stock_url: str) -> Iterator[str]:
+    with new_database(stock_url) as url:
+        yield url
+
+
+@pytest.fixture
+def embedded_own_url(endpoints: Endpoints) -> Iterator[str]:
     assert endpoints.postgres_url is not None
     with new_database(endpoints.postgres_url) as url:
         yield url
+
+
+@pytest.fixture
+def own_url(embedded_own_url: str) -> str:
+    """For one test, which may count tables in it."""
+    return embedded_own_url
 
 
 @pytest.fixture

@@ -28,8 +28,16 @@ from tests.integration.gateway_store.stores import (
     until,
     values,
 )
+from tests.stock import both_servers
 
 NO_CACHE = replace(QUIET, cache_bytes=0)
+
+
+@pytest.fixture(params=both_servers)
+def own_url(request: pytest.FixtureRequest) -> str:
+    """On the embedded server and on Debian's: detaching, rewriting and plans differ by version and settings."""
+    with_database = "embedded_own_url" if request.param == "embedded" else "stock_own_url"
+    return str(request.getfixturevalue(with_database))
 
 
 @asynccontextmanager
