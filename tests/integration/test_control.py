@@ -46,6 +46,9 @@ class Fake:
     def gateway_metrics(self) -> dict[str, Any] | None:
         return None
 
+    def relay_metrics(self) -> dict[str, Any] | None:
+        return {"connections": 3, "events_total": 7, "latest": []}
+
     def broker_metrics(self) -> dict[str, Any] | None:
         return None
 

@@ -179,6 +179,7 @@ def _show(
             live = Live(demo_view(service, watches, log, broker, replica), console=note_console, auto_refresh=False)
             opened.enter_context(live)
         else:
+            note(f"dashboard: {service.url}")
             note(f"try:  {log.kcat_command}")
             note(f"      {log.sql_command}")
             note(f"      {broker.curl_command}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +15,20 @@ from headgate.model import HeadgateError
 
 __all__ = ["ConfigOption", "JsonOption", "data_console", "note", "note_console", "print_error", "print_json"]
 
-data_console = Console(highlight=False)
-note_console = Console(stderr=True, highlight=False)
+
+_UNCUT = 10_000
+
+
+def _console(*, stderr: bool) -> Console:
+    """Cuts nothing that does not go to a terminal: a pipe has no width."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _UNCUT
+    return console
+
+
+data_console = _console(stderr=False)
+note_console = _console(stderr=True)
 
 ConfigOption = Annotated[
     Path | None,

@@ -121,7 +121,7 @@ class LoggingSection(Section):
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least severe line shown.")
     format: Literal["logfmt", "json"] = Field("logfmt", description="One line an event, for people or for machines.")
-    metrics_interval: Duration = Field(15.0, description="A METRICS line at this interval; 0 turns it off.")
+    metrics_interval: Duration = Field(15.0, description="Between METRICS lines, at the level debug; 0 turns them off.")
 
 
 class BootstrapSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -12,7 +13,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from headgate.control.dashboard import dashboard_routes, is_logged_in
+from headgate.control.dashboard import Attempts, Sessions, address_of, dashboard_routes, is_logged_in
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem
 from headgate.control.service_routes import Controlled, control_endpoints
@@ -24,30 +25,40 @@ __all__ = ["ControlServer", "application"]
 
 def application(service: Controlled, token: str | None) -> Starlette:
     """The routes, behind the token when one is set."""
+    sessions, attempts = Sessions(), Attempts()
+    pages = dashboard_routes(lambda: service, token, sessions, attempts)
     return Starlette(
-        routes=[*routes(control_endpoints(lambda: service)), *dashboard_routes(lambda: service, token)],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token))],
+        routes=[*routes(control_endpoints(lambda: service)), *pages],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token, sessions, attempts))],
     )
 
 
-def _guard(token: str | None) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
+def _guard(
+    token: str | None, sessions: Sessions, attempts: Attempts
+) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
         if is_foreign_origin(request.headers.get("origin"), request.headers.get("host")):
             return problem(403, "requests from other web pages are refused", "call this address directly")
         if token is None and is_foreign_host(request.headers.get("host")):
             fix = "ask for 127.0.0.1 or localhost; behind a proxy with a name, set control.token"
             return problem(403, "without a token this server answers to addresses only, not to names", fix)
-        if token is None or request.url.path == "/health" or _is_authorised(request, token):
+        if token is None or request.url.path == "/health":
             return await forward(request)
+        address = address_of(request)
+        if wait_s := attempts.wait_s(address):
+            refusal = problem(429, "too many wrong tokens came from this address", "wait, then send the right one")
+            refusal.headers["retry-after"] = str(math.ceil(wait_s))
+            return refusal
+        given = request.headers.get("authorization")
+        if has_token(given, token) or is_logged_in(request, sessions):
+            return await forward(request)
+        if given is not None:
+            attempts.fail(address)
         if request.url.path == "/":
             return RedirectResponse("/login", 303)
         return problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
 
     return check
-
-
-def _is_authorised(request: Request, token: str) -> bool:
-    return has_token(request.headers.get("authorization"), token) or is_logged_in(request, token)
 
 
 class ControlServer:

@@ -6,8 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from headgate import __version__
@@ -126,7 +132,7 @@ class _Pipelines(Collector):
         self._snapshots = snapshots
 
     def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily("headgate_build_info", f"Version {__version__}.", value=1)
+        yield InfoMetricFamily("headgate_build", "What runs.", value={"version": __version__})
         for name, (text, value) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=["pipeline"])
             for report in self._reports:
@@ -241,6 +247,20 @@ class _Broker(Collector):
                 yield GaugeMetricFamily(f"headgate_broker_{key}", text, value=self._told[key])
 
 
+class _Relay(Collector):
+    """What the process of the relay has told; its own page has all of it, with hosts."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterable[Metric]:
+        for key, value in sorted(self._told.items()):
+            if isinstance(value, int | float):
+                name = f"headgate_relay_{key.removesuffix('_total')}"
+                kind = CounterMetricFamily if key.endswith("_total") else GaugeMetricFamily
+                yield kind(name, key.replace("_", " "), value=value)
+
+
 def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
     return zip([*LATENCY_BUCKETS_S, "+Inf"], counts, strict=True)
 
@@ -250,12 +270,16 @@ def render(
     snapshots: Sequence[Mapping[str, Any]] = (),
     gateway: Mapping[str, Any] | None = None,
     broker: Mapping[str, Any] | None = None,
+    relay: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The metrics page."""
     registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
     registry.register(_Pipelines(reports, snapshots))
     if gateway is not None:
         registry.register(_Gateway(gateway))
     if broker is not None:
         registry.register(_Broker(broker))
+    if relay is not None:
+        registry.register(_Relay(relay))
     return generate_latest(registry)

@@ -241,6 +241,10 @@ class Service:
         """What the gateway has counted; None without one."""
         return self._gateway.metrics() if self._gateway else None
 
+    def relay_metrics(self) -> dict[str, Any] | None:
+        """What the relay has counted; None without one."""
+        return self._relay.metrics() if self._relay else None
+
     def broker_metrics(self) -> dict[str, Any] | None:
         """What the broker has counted; None without one."""
         return self._broker.metrics() if self._broker else None
@@ -352,7 +356,7 @@ class Service:
                 "batch_ms": round(report.last_batch_seconds * 1000),
                 "errors_total": report.errors_total,
             }
-            _log.info("METRICS", extra=fields)
+            _log.debug("METRICS", extra=fields)
 
     def first_error(self) -> HeadgateError | None:
         """The error of a pipeline that gave up."""

@@ -34,6 +34,8 @@ class Controlled(SnapshotMaker, Protocol):
 
     def broker_metrics(self) -> dict[str, Any] | None: ...
 
+    def relay_metrics(self) -> dict[str, Any] | None: ...
+
     def stores(self) -> Stores: ...
 
     def control(self) -> PipelineControl: ...
@@ -67,7 +69,7 @@ class _Handlers:
     async def metrics(self, _: Request) -> Response:
         service = self._service()
         gateway, broker = service.gateway_metrics(), service.broker_metrics()
-        page = metrics.render(service.reports(), service.snapshots(), gateway, broker)
+        page = metrics.render(service.reports(), service.snapshots(), gateway, broker, service.relay_metrics())
         return Response(page, media_type=metrics.CONTENT_TYPE)
 
     async def stream_info(self, request: Request) -> Response:

@@ -133,6 +133,9 @@ def test_a_page_that_was_rebound_to_this_machine_reaches_nothing(client: httpx.C
 
 def test_a_token_guards_every_path_but_health(shop: Shop) -> None:
     for client in serving(shop, token="s3cret"):
+        assert client.get("/no/such/path").status_code == 401
+        assert client.get("/health/").status_code == 401
+        assert client.get("/status", headers={"Authorization": "Bearer s3cret"}).status_code == 200
         for method, path in OPERATIONS:
             url = re.sub(r"{\w+}", "p", path)
             for headers in (
@@ -143,8 +146,6 @@ def test_a_token_guards_every_path_but_health(shop: Shop) -> None:
             ):
                 sent = {name: value.encode() for name, value in headers.items()}
                 answer = client.request(method.upper(), url, headers=sent)  # type: ignore[arg-type]
-                assert answer.status_code == (200 if path == "/health" else 401), path
-        assert client.get("/no/such/path").status_code == 401
-        assert client.get("/health/").status_code == 401
-        assert client.get("/status", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+                wanted = (200,) if path == "/health" else (401, 429)  # who guesses has to wait
+                assert answer.status_code in wanted, path
     assert shop.stops == 0

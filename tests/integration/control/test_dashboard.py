@@ -13,6 +13,7 @@ import pytest
 from headgate.broker import install
 from headgate.control.dashboard import Stores
 from headgate.control.dashboard.panels import PANELS
+from headgate.control.dashboard.sessions import LIFETIME_S, Attempts, Sessions
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, Status
 from tests.gateway.servers import new_database
@@ -137,6 +138,41 @@ def test_the_token_is_traded_for_a_cookie_that_only_shows(guarded: httpx.Client)
     assert guarded.get("/dashboard/panels").status_code == 200
     assert guarded.get("/status").status_code == 401
     assert guarded.post("/shutdown").status_code == 401
+    kept = guarded.cookies["headgate"]
     guarded.post("/dashboard/logout")
     assert guarded.get("/").status_code == 303
+    guarded.cookies.set("headgate", kept)  # as somebody who had copied it
+    assert guarded.get("/").status_code == 303
+    guarded.cookies.clear()
     assert guarded.get("/", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_who_guesses_has_to_wait(guarded: httpx.Client) -> None:
+    """Whether at the login or with a header; and until then not even the right token is looked at."""
+    wrong = [guarded.post("/login", data={"token": "wrong"}).status_code for _ in range(5)]
+    wrong += [guarded.get("/status", headers={"authorization": "Bearer wrong"}).status_code for _ in range(5)]
+    assert wrong == [401] * 10
+    answer = guarded.get("/status", headers={"authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == 429
+    assert 0 < int(answer.headers["retry-after"]) <= 60
+    assert guarded.post("/login", data={"token": TOKEN}).status_code == 429
+    assert guarded.get("/health").status_code == 200
+
+
+def test_sessions_and_failures_end() -> None:
+    now = 0.0
+    sessions, attempts = Sessions(lambda: now), Attempts(lambda: now)
+    first = sessions.begin()
+    now = LIFETIME_S - 1.0
+    others = [sessions.begin() for _ in range(999)]
+    assert sessions.is_open(first)
+    sessions.begin()
+    assert not sessions.is_open(first)  # the oldest of too many
+    now = 3.0 * LIFETIME_S
+    assert not any(map(sessions.is_open, others))
+    for _ in range(10):
+        attempts.fail("a")
+    assert attempts.wait_s("a") > 0
+    assert attempts.wait_s("b") == 0
+    now += 61
+    assert attempts.wait_s("a") == 0

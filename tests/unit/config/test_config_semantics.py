@@ -78,7 +78,7 @@ def test_problems(text: str, wanted: list[str]) -> None:
     assert problems(text) == wanted
 
 
-@pytest.mark.parametrize("kind", ["nats", "discard", "table", "broker"])
+@pytest.mark.parametrize("kind", ["nats", "table", "broker"])
 def test_partitions_are_for_destinations_that_have_them(kind: str) -> None:
     more = {"nats": 'stream = "S"\nsubjects = ["a.>"]', "table": 'path = "x"'}.get(kind, "")
     text = ROUTED.replace('type = "webhook"\nurl = "https://x.example/{stream}/{topic}"', f'type = "{kind}"\n{more}')

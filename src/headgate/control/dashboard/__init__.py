@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.control.dashboard.pages import dashboard_routes, is_logged_in
+from headgate.control.dashboard.pages import address_of, dashboard_routes, is_logged_in
+from headgate.control.dashboard.sessions import Attempts, Sessions
 from headgate.control.dashboard.stores import Stores
 
-__all__ = ["Stores", "dashboard_routes", "is_logged_in"]
+__all__ = ["Attempts", "Sessions", "Stores", "address_of", "dashboard_routes", "is_logged_in"]

@@ -5,7 +5,6 @@ Whoever has the token may trade it for a cookie, which opens these pages and not
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import threading
 import time
@@ -22,9 +21,10 @@ from starlette.routing import Route
 
 from headgate import __version__
 from headgate.control.dashboard.panels import PANELS, Panel, Shown, health
+from headgate.control.dashboard.sessions import LIFETIME_S, Attempts, Sessions
 from headgate.model import HeadgateError
 
-__all__ = ["dashboard_routes", "is_logged_in"]
+__all__ = ["address_of", "dashboard_routes", "is_logged_in"]
 
 _COOKIE = "headgate"
 _OPEN = ("/login", "/dashboard/static/")  # what one sees before one has logged in
@@ -41,18 +41,13 @@ _HEADERS = {
 }
 
 
-def is_logged_in(request: Request, token: str) -> bool:
+def is_logged_in(request: Request, sessions: Sessions) -> bool:
     """Whether a request for one of these pages has the cookie, or asks for what needs none."""
     path = request.url.path
     if path.startswith(_OPEN):
         return True
     is_ours = path == "/" or path.startswith("/dashboard/")
-    return is_ours and hmac.compare_digest(request.cookies.get(_COOKIE, "").encode(), _session(token))
-
-
-def _session(token: str) -> bytes:
-    """What the cookie holds: not the token, so that it is of no use anywhere else."""
-    return hmac.new(token.encode(), b"headgate dashboard", hashlib.sha256).hexdigest().encode()
+    return is_ours and sessions.is_open(request.cookies.get(_COOKIE, ""))
 
 
 def _age(seconds: float | None) -> str:
@@ -73,9 +68,11 @@ def _environment() -> Environment:
 class _Pages:
     """What the routes do."""
 
-    def __init__(self, service: Callable[[], Shown], token: str | None) -> None:
+    def __init__(self, service: Callable[[], Shown], token: str | None, sessions: Sessions, attempts: Attempts) -> None:
         self._service = service
         self._token = token
+        self._sessions = sessions
+        self._attempts = attempts
         self._templates = _environment()
         self._lock = threading.Lock()
         self._panels = ""
@@ -93,16 +90,18 @@ class _Pages:
             return self._html("login.html", wrong=False)
         given = (await _form(request)).get("token", [""])[0]
         if self._token is not None and not hmac.compare_digest(given.encode(), self._token.encode()):
+            self._attempts.fail(address_of(request))
             return self._html("login.html", status=401, wrong=True)
         answer = RedirectResponse("/", 303, headers=_HEADERS)
         if self._token is not None:
             answer.set_cookie(
-                _COOKIE, _session(self._token).decode(), httponly=True, samesite="strict",
+                _COOKIE, self._sessions.begin(), max_age=LIFETIME_S, httponly=True, samesite="strict",
                 secure=request.url.scheme == "https",
             )  # fmt: skip
         return answer
 
-    async def logout(self, _: Request) -> Response:
+    async def logout(self, request: Request) -> Response:
+        self._sessions.end(request.cookies.get(_COOKIE, ""))
         answer = RedirectResponse("/login", 303, headers=_HEADERS)
         answer.delete_cookie(_COOKIE, httponly=True, samesite="strict")
         return answer
@@ -149,9 +148,16 @@ async def _form(request: Request) -> dict[str, list[str]]:
         return {}
 
 
-def dashboard_routes(service: Callable[[], Shown], token: str | None) -> list[Route]:
+def address_of(request: Request) -> str:
+    """Whom to blame for a wrong token."""
+    return request.client.host if request.client else ""
+
+
+def dashboard_routes(
+    service: Callable[[], Shown], token: str | None, sessions: Sessions, attempts: Attempts
+) -> list[Route]:
     """The pages. Who may see them is for the server to ask."""
-    pages = _Pages(service, token)
+    pages = _Pages(service, token, sessions, attempts)
     return [
         Route("/", pages.page, methods=["GET"]),
         Route("/dashboard/panels", pages.panels, methods=["GET"]),
