@@ -7,7 +7,7 @@ async with open_store(path) as store, open_ingest(options, store, sequenced) as 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from headgate.relay.net import Fetcher
 from headgate.relay.options import RelayOptions
 from headgate.relay.resolve import Places, Resolver
 from headgate.relay.store import Store
+from headgate.relay.track import HostRead
 from headgate.relay.workers import open_judges
 
 __all__ = ["Ingest", "open_ingest"]
@@ -36,9 +37,11 @@ class Ingest:
 
 
 @asynccontextmanager
-async def open_ingest(options: RelayOptions, store: Store, sequenced: Sequenced) -> AsyncIterator[Ingest]:
-    """Follow all hosts of the store. At the end readers stop first, then what has its place becomes safe, and then
-    the cursors are saved.
+async def open_ingest(
+    options: RelayOptions, store: Store, sequenced: Sequenced, read_before: Mapping[str, HostRead] | None = None
+) -> AsyncIterator[Ingest]:
+    """Follow all hosts of the store, from where the relay was that ended before. At the end readers stop first, then
+    what has its place becomes safe, and then the cursors are saved.
     """
     ledger = Ledger()
     async with (
@@ -56,6 +59,8 @@ async def open_ingest(options: RelayOptions, store: Store, sequenced: Sequenced)
         hosts = None
         try:
             async with Intake(options, store, resolver, ledger, judges, sequenced) as intake:
+                for host, read in (read_before or {}).items():
+                    intake.track(host).read_before = read
                 hosts = Hosts(options, store, intake, fetcher)
                 async with hosts:
                     yield Ingest(store, fetcher, resolver, ledger, intake, hosts)

@@ -32,7 +32,7 @@ from headgate.relay.ledger import Ledger
 from headgate.relay.options import RelayOptions
 from headgate.relay.resolve import Resolver
 from headgate.relay.store import AccountRow, Store
-from headgate.relay.track import Item, Room, Track
+from headgate.relay.track import HostRead, Item, Room, Track
 from headgate.relay.verdict import Accepted, NeedsDocument, Rejected, Verdict
 from headgate.relay.workers import Judge, Question
 from headgate.wire.atproto import Account, Frame, Kind, read_event, read_frame
@@ -118,6 +118,10 @@ class Intake:
 
     def track(self, host: str) -> Track:
         return self._tracks.setdefault(host, Track())
+
+    def reads(self) -> dict[str, HostRead]:
+        """How far each host has been read, and what of it is still on its way."""
+        return {host: track.read for host, track in self._tracks.items() if track.last or track.read_before}
 
     def cursor(self, host: str) -> int:
         return self.track(host).cursor

@@ -5,7 +5,8 @@
     await sequencer.sequenced(accepted, host, upstream_seq)
 
 The fan-out reads the log, so nothing is heard before it is durable. What the store has not yet written when the process
-dies is read from the log again: `checkpoint` says from where on. Then a host that repeats itself is seen through.
+dies is read from the log again: `checkpoint` says from where on. Each event is in the log with its host and its number
+there, so that one that its host sends again after a crash is known, whatever kind of event it is.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
+import msgspec
+
 from headgate.eventlog import EventLog, LogReader, Record
 from headgate.model import HeadgateError
 from headgate.model.files import replace_file
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.store import AccountRow, Store
+from headgate.relay.track import HostRead
 from headgate.relay.verdict import Accepted
 from headgate.wire.atproto import (
     Account,
@@ -40,7 +45,7 @@ from headgate.wire.atproto import (
     read_frame,
     resequence,
 )
-from headgate.wire.atproto.logged import LOG_KINDS, frame_of, logged, time_of
+from headgate.wire.atproto.logged import LOG_KINDS, frame_of, logged, origin_of, time_of
 
 __all__ = ["Sequencer", "uid_of"]
 
@@ -55,6 +60,13 @@ def uid_of(did: str) -> int:
     return int.from_bytes(blake2b(did.encode(), digest_size=8).digest(), "little")
 
 
+class Checkpoint(msgspec.Struct):
+    """What the store and the hosts' numbers had reached together."""
+
+    seq: int
+    reads: dict[str, HostRead] = {}
+
+
 class Sequencer:
     """The one that writes the log. Numbers are given in the order of the calls."""
 
@@ -64,20 +76,24 @@ class Sequencer:
         self._scrubbing: set[str] = set()
         self._scrubs = asyncio.Lock()  # one after the other: each goes through the whole log
         self._last_us = 0
+        self.reads: Callable[[], dict[str, HostRead]] = dict  # how far each host was read, at this moment
+        self.read_before: dict[str, HostRead] = {}  # and when the relay ended, however it ended
         self.last_seq = 0  # given, durable, and known to the store
         self.events = 0
 
     def sequenced(self, accepted: Accepted, host: str, upstream_seq: int) -> asyncio.Future[int]:
         """Number an event; the future is done when it is durable."""
         frame, event = accepted.frame, accepted.event
-        placed = self._log.submit(LOG_KINDS[frame.kind], uid_of(frame.did), partial(self._payload, frame))
+        placed = self._log.submit(
+            LOG_KINDS[frame.kind], uid_of(frame.did), partial(self._payload, frame, host, upstream_seq)
+        )
         placed.add_done_callback(partial(self._placed, event))
         return placed
 
-    def _payload(self, frame: Frame, seq: int) -> bytes:
+    def _payload(self, frame: Frame, host: str, upstream_seq: int, seq: int) -> bytes:
         """Called by the log's thread alone, in the order of the numbers: times rise with them, whatever the clock."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
-        return logged(self._last_us, resequence(frame, seq))
+        return logged(self._last_us, resequence(frame, seq), host, upstream_seq)
 
     def _placed(self, event: Event, placed: asyncio.Future[int]) -> None:
         if placed.cancelled() or placed.exception() is not None:
@@ -112,9 +128,11 @@ class Sequencer:
     async def recover(self, store: Store) -> int:
         """Bring the store up to the log; how many events that took."""
         count = 0
+        reached, self.read_before = self._read_checkpoint()
         with self._log.reader() as reader:
-            for records in reader.read(self._read_checkpoint()):
+            for records in reader.read(reached):
                 for record in records:
+                    self._note_origin(record)
                     await self._replay(store, record)
                 count += len(records)
             self.last_seq = reader.head_seq
@@ -127,9 +145,9 @@ class Sequencer:
 
     async def check(self, store: Store) -> None:
         """Write the store, and note that it has everything up to here."""
-        reached = self.last_seq
+        reached = Checkpoint(self.last_seq, self.reads() or self.read_before)  # at one moment
         await store.flush()
-        await asyncio.to_thread(replace_file, self._checkpoint, str(reached).encode())
+        await asyncio.to_thread(replace_file, self._checkpoint, msgspec.json.encode(reached))
 
     async def keep_checking(self, store: Store) -> None:
         while True:
@@ -139,10 +157,18 @@ class Sequencer:
             except (HeadgateError, OSError) as error:  # the next start reads more of the log; that is all
                 _log.warning("the checkpoint stays behind: %s", error)
 
-    def _read_checkpoint(self) -> int:
-        with suppress(FileNotFoundError, ValueError):
-            return int(self._checkpoint.read_text())
-        return 0  # all of the log is read, which is slow and never wrong
+    def _read_checkpoint(self) -> tuple[int, dict[str, HostRead]]:
+        try:
+            text = self._checkpoint.read_bytes()
+            found = Checkpoint(int(text)) if text.isdigit() else msgspec.json.decode(text, type=Checkpoint)
+        except (FileNotFoundError, ValueError):
+            found = Checkpoint(0)  # all of the log is read, which is slow and never wrong
+        return found.seq, found.reads
+
+    def _note_origin(self, record: Record) -> None:
+        origin = origin_of(record.payload)
+        if origin is not None:
+            self.read_before.setdefault(origin[0], HostRead()).later.add(origin[1])
 
     def _read_intents(self) -> set[str]:
         with suppress(FileNotFoundError):

@@ -96,7 +96,10 @@ async def open_relay(settings: RelaySettings) -> AsyncIterator[Relay]:
         sequencer = Sequencer(log, index, directory / "checkpoint")
         recovered = await sequencer.recover(store)
         stack.push_async_callback(sequencer.check, store)
-        ingest = await stack.enter_async_context(open_ingest(options, store, sequencer.sequenced))
+        ingest = await stack.enter_async_context(
+            open_ingest(options, store, sequencer.sequenced, sequencer.read_before)
+        )
+        sequencer.reads = ingest.intake.reads
         reader = stack.enter_context(log.reader())
         parts = Parts(ingest, store, index, sequencer, reader)
         front = _front(settings, parts)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import msgspec
+
 from headgate.relay.limits import HostBudget
 from headgate.relay.options import HoldLimits
 from headgate.relay.resolve import Resolved
 from headgate.relay.verdict import RepoState
 from headgate.wire.atproto import Kind
 
-__all__ = ["Item", "Room", "Track"]
+__all__ = ["HostRead", "Item", "Room", "Track"]
 
 _ITEM_BYTES = 1_000  # what an event costs beyond its bytes: its place in lists, and its lane
 
@@ -39,6 +41,21 @@ class Item:
         return len(self.message) + _ITEM_BYTES
 
 
+class HostRead(msgspec.Struct):
+    """What of a host was dealt with when a relay ended: all up to `last` but for those `pending`, and those `later`."""
+
+    last: int = 0
+    pending: set[int] = msgspec.field(default_factory=set)
+    later: set[int] = msgspec.field(default_factory=set)
+
+    def has(self, seq: int) -> bool:
+        return (seq <= self.last and seq not in self.pending) or seq in self.later
+
+    @property
+    def end(self) -> int:
+        return max(self.last, max(self.later, default=0))
+
+
 @dataclass(slots=True)
 class Track:
     """One host's numbers.
@@ -52,6 +69,7 @@ class Track:
     pending: dict[Item, None] = field(default_factory=dict)
     events: int = 0
     bytes: int = 0
+    read_before: HostRead | None = None  # by the relay that ended before this one began
     budget: HostBudget | None = None  # None: there are no limits
 
     @property
@@ -59,8 +77,34 @@ class Track:
         first = next(iter(self.pending), None)
         return self.last if first is None else first.seq - 1
 
+    @property
+    def read(self) -> HostRead:
+        """To be kept, for a relay that begins after this one."""
+        pending = {item.seq for item in self.pending}
+        known = self.read_before
+        if known is None or known.end <= self.last:
+            return HostRead(self.last, pending)
+        later = {seq for seq in known.later if seq > self.last}
+        if known.last <= self.last:
+            return HostRead(self.last, pending, later)
+        return HostRead(known.last, pending | {seq for seq in known.pending if seq > self.last}, later)
+
+    def was_read(self, seq: int) -> bool:
+        """Whether the relay that ended before had dealt with it. The cursor goes on."""
+        known = self.read_before
+        if known is None:
+            return False
+        if seq > known.end:
+            self.read_before = None
+            return False
+        if not known.has(seq):
+            return False
+        self.last = max(self.last, seq)
+        return True
+
     def restart(self, last: int) -> None:
         self.last = last
+        self.read_before = None
         self.round += 1
         self.pending = {}
 

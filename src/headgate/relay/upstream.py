@@ -234,7 +234,7 @@ class Upstream:
         if frame.kind is Kind.ERROR:
             ledger.ignored(self.hostname)
             self._ended(frame)
-        if frame.seq and frame.seq <= self._track.last:
+        if frame.seq and (frame.seq <= self._track.last or self._track.was_read(frame.seq)):
             # Only counted: a cursor is inclusive, so the first event after every reconnect is one.
             ledger.dropped(self.hostname, DropReason.REPEATED_SEQ)
             return

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.relay.limits import Buckets, host_rates
 from headgate.relay.options import HoldLimits
-from headgate.relay.track import Item, Room, Track
+from headgate.relay.track import HostRead, Item, Room, Track
 from headgate.relay.upstream import backoff_s
 from headgate.wire.atproto import Kind
 
@@ -135,3 +135,24 @@ def test_room_is_also_counted_in_bytes() -> None:
     assert room.fits(second, 10_000)  # else it could never be sent at all
     asyncio.run(room.enter(second, 55))
     assert not room.fits(second, 10)
+
+
+@given(st.lists(st.integers(1, 40), unique=True), st.integers(0, 40), st.sets(st.integers(1, 40)), st.integers(0, 40))
+def test_what_was_read_before_is_known_and_nothing_else(
+    order: list[int], last: int, pending: set[int], cursor: int
+) -> None:
+    """A relay that ends at any moment, once more, leaves to the next one exactly what both have dealt with."""
+    pending = {seq for seq in pending if seq <= last}
+    before = HostRead(last, pending, {last + 2, last + 5})
+    track = Track(last=cursor, read_before=before)
+    taken: set[int] = set()
+    for seq in sorted(order):
+        if seq > cursor and not track.was_read(seq):
+            assert not before.has(seq)
+            track.last = seq
+            taken.add(seq)
+            if seq % 2:
+                track.pending[item(seq)] = None
+    left = track.read
+    passed = {seq for seq in range(1, 50) if seq <= track.last or before.has(seq)}
+    assert {seq for seq in range(1, 50) if left.has(seq)} == passed - {seq for seq in taken if seq % 2}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.relay.doors import Subject, Wanted
-from headgate.wire.atproto.logged import frame_of, logged, time_of
+from headgate.wire.atproto.logged import frame_of, logged, origin_of, time_of
 
 COLLECTIONS = ["app.bsky.feed.post", "app.bsky.feed.like", "app.bsky.graph.follow", "app.bskyx.feed.post", "x.y.z"]
 PREFIXES = ["app.bsky.", "app.bsky.graph.", "x.y."]
@@ -42,7 +42,11 @@ def test_a_filter_takes_what_meets_each_of_its_wishes(subject: Subject, wanted: 
     assert wanted.takes(subject) == all(wishes)
 
 
-@given(st.integers(0, 2**64 - 1), st.binary())
+@given(st.integers(0, 2**63 - 1), st.binary())
 def test_the_log_keeps_the_time_and_the_frame(time_us: int, frame: bytes) -> None:
     payload = logged(time_us, frame)
-    assert (time_of(payload), frame_of(payload)) == (time_us, frame)
+    assert (time_of(payload), frame_of(payload), origin_of(payload)) == (time_us, frame, None)
+    payload = logged(time_us, frame, "pds.example", 7)
+    assert (time_of(payload), frame_of(payload), origin_of(payload)) == (time_us, frame, ("pds.example", 7))
+    for size in range(28):  # whatever the bytes, no crash
+        assert len(frame_of(payload[:size])) <= size
