@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import httpx
 import typer
 import uvloop
 from pydantic import ValidationError
@@ -17,7 +19,7 @@ from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.relay import RelaySection
 from headgate.control.logs import configure_logs
 from headgate.eventlog.fanout import FanOutOptions
-from headgate.model import DeliveryError, UsageError
+from headgate.model import ConnectError, DeliveryError, UsageError
 from headgate.model.ending import stopped_by_signals
 from headgate.relay.configured import settings_from
 from headgate.relay.rehearsal import Progress, Rehearsal, rehearse
@@ -42,6 +44,15 @@ def run(
     crawl: Annotated[list[str] | None, typer.Option("--crawl", help="A host to follow; repeatable.")] = None,
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap", metavar="URL", help="Follow the hosts that this relay lists, too.")
+    ] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trust",
+            metavar="DOMAIN",
+            help="Hosts in this domain are trusted, beside those of the file; repeatable.",
+            show_default="*.host.bsky.network",
+        ),
     ] = None,
     plc_url: Annotated[
         str | None, typer.Option("--plc-url", help="The directory of did:plc.", show_default="https://plc.directory")
@@ -89,6 +100,7 @@ def run(
         port=port,
         crawl=crawl,
         bootstrap=bootstrap,
+        trusted_domains=(*loaded.relay.trusted_domains, *trust) if trust else None,
         plc_url=plc_url,
         policy=policy,
         workers=workers,
@@ -131,6 +143,44 @@ def _show(running: Relay, as_json: bool, *, has_token: bool) -> None:
     if not has_token:
         note("there is no admin token: nobody can block hosts or take accounts down")
     note("Ctrl-C stops it")
+
+
+@relay.command()
+def status(
+    url: Annotated[str, typer.Option("--url", help="Where the relay listens.")] = "http://127.0.0.1:2470",
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="HEADGATE_RELAY_TOKEN", help="The operators' token.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a running relay counts, and by which limits, rules and intervals it goes."""
+    told = _ask(f"{url.rstrip('/')}/admin/status", token)
+    if as_json:
+        print_json(told)
+        return
+    for name, value in _flat(told):
+        data_console.print(f"{name}: {value}", markup=False, soft_wrap=True)
+
+
+def _ask(url: str, token: str | None) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(url, headers=headers, timeout=10.0, trust_env=False)
+        told = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise ConnectError(f"{url} does not answer: {error}", remedy="give --url of a running relay") from None
+    if answer.status_code != 200 or not isinstance(told, dict):
+        said = told.get("message") if isinstance(told, dict) else answer.text[:200]
+        raise UsageError(f"the relay says: {said}", remedy="give --token, that of its operators")
+    return told
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        yield name, ", ".join(map(str, value)) if isinstance(value, list) else value
+        return
+    for key, inner in value.items():
+        yield from _flat(inner, f"{name}.{key}" if name else key)
 
 
 @relay.command()

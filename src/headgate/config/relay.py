@@ -17,6 +17,53 @@ __all__ = ["RelaySection"]
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]
 
 
+Rule = Literal["strict", "lenient", "off"]
+
+
+class RelayRules(Section):
+    """Rules that there can be two minds about, each in a mode of its own, in place of the policy's."""
+
+    host: Rule | None = Field(None, description="An event comes from the account's own host.")
+    signature: Rule | None = Field(None, description="The account's key has signed it.")
+    future: Rule | None = Field(None, description="A rev is not of the future.")
+    records: Rule | None = Field(None, description="The records are there, no bigger than allowed, in strict DAG-CBOR.")
+    prev_data: Rule | None = Field(None, description="Every commit but the first says what was before.")
+    inversion: Rule | None = Field(None, description="Undoing the operations leads there.")
+    chain: Rule | None = Field(None, description="That is what was seen last.")
+    inactive: Rule | None = Field(None, description="An account that is not active is silent.")
+    handle: Rule | None = Field(None, description="An #identity has the handle of the DID document.")
+
+
+class RelayLimits(Section):
+    """How much hosts may send and have, how long things may take, and how often they are tried again."""
+
+    account_limit: int = Field(100, ge=0, description="Accounts of a host.")
+    trusted_account_limit: int = Field(10_000_000, ge=0, description="Of one that is trusted.")
+    new_hosts_per_day: int = Field(50, ge=0, description="That ask by themselves; operators may exceed it.")
+    rates: bool = Field(True, description="Whether hosts are held to their rates.")
+    total_per_s: float = Field(10_000.0, gt=0, description="Events of all hosts together.")
+    host_bytes_per_s: Size = Field(1 << 20, ge=1, description="Of one host, over 16 s; a trusted one 32 times as much.")
+    host_cpu_share: float = Field(0.1, gt=0, description="Of a core, to validate one host; a trusted one 10 times.")
+    lookups: int = Field(64, ge=1, description="Documents of did:plc asked for at once.")
+    host_lookups: int = Field(16, ge=1, description="Of them, for one host.")
+    web_lookups: int = Field(32, ge=1, le=48, description="Documents of did:web asked for at once.")
+    host_web_lookups: int = Field(4, ge=1, description="Of them, for one host.")
+    cached_documents: int = Field(250_000, ge=1, description="DID documents in memory.")
+    host_events: int = Field(2_000, ge=1, description="Events of a host on their way.")
+    host_bytes: Size = Field(16 << 20, ge=1, description="And their bytes.")
+    events: int = Field(100_000, ge=1, description="Events of all hosts on their way.")
+    bytes: Size = Field(256 << 20, ge=1, description="And their bytes.")
+    hold: Duration = Field(120.0, description="How long an event waits for a directory that does not answer.")
+    first_backoff: Duration = Field(1.0, gt=0, description="The first pause after a host failed.")
+    longest_backoff: Duration = Field(300.0, gt=0, description="And the longest.")
+    failures_until_offline: int = Field(15, ge=1, description="In a row; then it is tried now and then.")
+    dormant_retry: Duration = Field(3_600.0, gt=0, description="How often hosts that are offline are tried again.")
+    stale_cursor: Duration = Field(3 * 86_400.0, gt=0, description="A host away for longer is followed from now on.")
+    idle_timeout: Duration = Field(30.0, gt=0, description="Silence after which a host is pinged.")
+    save_cursors: Duration = Field(4.0, gt=0, description="How often the hosts' cursors are saved.")
+    connects_at_once: int = Field(50, ge=1, description="Hosts that are being connected to.")
+
+
 class RelaySection(Section):
     """The relay: hosts in, one verified stream out."""
 
@@ -30,7 +77,11 @@ class RelaySection(Section):
     store_file: Path | None = Field(None, description="Read `store` from this file.")
     crawl: tuple[str, ...] = Field((), description='Hosts to follow: `["pds.example"]`. Others ask by themselves.')
     bootstrap: str = Field("", pattern=r"^(https?://.+)?$", description="A relay whose hosts to follow, too.")
-    trusted_domains: tuple[str, ...] = Field((), description="Hosts in these may have many accounts.")
+    trusted_domains: tuple[str, ...] = Field(
+        ("*.host.bsky.network",), description="Hosts in these may have many accounts, and send fast."
+    )
+    limits: RelayLimits = Field(default_factory=RelayLimits, description="Limits, rates and intervals.")
+    rules: RelayRules = Field(default_factory=RelayRules, description="Modes of single rules.")
     plc_url: str = Field("https://plc.directory", pattern=r"^https?://.+$", description="The directory of did:plc.")
     policy: Literal["strict", "lenient"] = Field(
         "strict", description="`lenient` lets hosts of before Sync 1.1 through; signatures are checked all the same."

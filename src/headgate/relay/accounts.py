@@ -63,7 +63,7 @@ class Accounts:
         known = self._store.host(host)
         if known is not None and known.account_limit is not None:
             return known.account_limit
-        trusted = known is not None and known.trusted
+        trusted = self._options.trusts(host) or (known is not None and known.trusted)
         return self._options.trusted_account_limit if trusted else self._options.account_limit
 
     def after(self, verdict: Accepted, host: str, row: AccountRow | None) -> AccountRow:

@@ -1,5 +1,6 @@
 """What operators ask and decide, behind a token. Every answer is JSON; errors are as in XRPC.
 
+GET  /admin/status                         the same, and by which limits, rules and intervals the relay goes
 GET  /admin/counters                       what was received, sent on and dropped, by reason
 GET  /admin/why?did=                       the last events of an account that were dropped, and why
 GET  /admin/hosts                          every host with its sums
@@ -20,6 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -50,6 +52,7 @@ def admin_routes(
 ) -> list[Route]:
     desk = _Desk(parts, consumers, listeners)
     asked: dict[str, Answer] = {
+        "status": desk.status,
         "counters": desk.counters,
         "why": desk.why,
         "hosts": desk.hosts,
@@ -103,6 +106,10 @@ class _Desk:
 
     async def counters(self, request: Request) -> Any:
         return counters(self._parts, self._listeners())
+
+    async def status(self, request: Request) -> Any:
+        options = self._parts.ingest.options
+        return {**await self.counters(request), "settings": msgspec.to_builtins(asdict(options))}
 
     async def why(self, request: Request) -> Any:
         did = request.query_params.get("did", "")
@@ -216,6 +223,7 @@ def _host(parts: Parts, row: HostRow, book: HostBook) -> dict[str, Any]:
     return {
         **asdict(row),
         "status": row.status.value,
+        "trusted": parts.hosts.is_trusted(row),
         "connected": parts.hosts.connected(row.hostname),
         "received": book.received,
         "accepted": book.accepted,

@@ -62,7 +62,7 @@ class Hosts:
     async def __aenter__(self) -> Hosts:
         for row in self._store.hosts():
             if row.status is not HostStatus.BANNED and not self._store.is_banned(row.hostname):
-                self._follow(row)
+                self._follow(self._unthrottled(row))
         self._tending = asyncio.create_task(self._tend())
         return self
 
@@ -104,13 +104,13 @@ class Hosts:
         async with self._check_slots:
             await describe(self._fetcher, hostname)
         if known is None:
-            trusted = trusted or self._is_trusted(hostname)
             self._store.put_host(HostRow(hostname, trusted=trusted, added_at=int(self._clock())))
         if hostname not in self._tasks:
             self._follow(self._store.change_host(hostname, status=HostStatus.ACTIVE, failures=0))
 
-    def _is_trusted(self, hostname: str) -> bool:
-        return any(f".{hostname}".endswith(f".{domain}") for domain in self._options.trusted_domains)
+    def is_trusted(self, row: HostRow) -> bool:
+        """By an operator, or for the domain that it is in, as the settings are now."""
+        return row.trusted or self._options.trusts(row.hostname)
 
     def _new_today(self) -> int:
         since = self._clock() - _DAY_S
@@ -154,11 +154,15 @@ class Hosts:
     async def change_limits(self, hostname: str, *, account_limit: int | None, trusted: bool) -> HostRow:
         """Set how many accounts a host may have; its rates follow from that. It is connected to anew."""
         await self._stop(hostname)
-        row = self._store.change_host(hostname, account_limit=account_limit, trusted=trusted)
-        if row.status is HostStatus.THROTTLED and row.account_count < self._intake.accounts.limit(hostname):
-            row = self._store.change_host(hostname, status=HostStatus.ACTIVE)
+        row = self._unthrottled(self._store.change_host(hostname, account_limit=account_limit, trusted=trusted))
         if row.status is not HostStatus.BANNED:
             self._follow(row)
+        return row
+
+    def _unthrottled(self, row: HostRow) -> HostRow:
+        """A host that has fewer accounts than it may by now: somebody has changed a limit or the trusted domains."""
+        if row.status is HostStatus.THROTTLED and row.account_count < self._intake.accounts.limit(row.hostname):
+            return self._store.change_host(row.hostname, status=HostStatus.ACTIVE)
         return row
 
     # Following.
@@ -189,10 +193,10 @@ class Hosts:
         if not options.rates:
             return None
         return HostBudget(
-            host_rates(self._intake.accounts.limit(row.hostname), trusted=row.trusted),
+            host_rates(self._intake.accounts.limit(row.hostname), trusted=self.is_trusted(row)),
             bytes_per_s=options.host_bytes_per_s,
             cpu_share=options.host_cpu_share,
-            trusted=row.trusted,
+            trusted=self.is_trusted(row),
         )
 
     async def _run(self, upstream: Upstream) -> None:

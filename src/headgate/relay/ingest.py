@@ -28,6 +28,7 @@ __all__ = ["Ingest", "open_ingest"]
 class Ingest:
     """The parts that others ask and command."""
 
+    options: RelayOptions
     store: Store
     fetcher: Fetcher
     resolver: Resolver
@@ -63,7 +64,7 @@ async def open_ingest(
                     intake.track(host).read_before = read
                 hosts = Hosts(options, store, intake, fetcher)
                 async with hosts:
-                    yield Ingest(store, fetcher, resolver, ledger, intake, hosts)
+                    yield Ingest(options, store, fetcher, resolver, ledger, intake, hosts)
         finally:
             if hosts is not None:
                 hosts.save_cursors()

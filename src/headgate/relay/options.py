@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from headgate.relay.verdict import STRICT, Policy
 from headgate.wire.atproto.did import PLC_DIRECTORY
 
-__all__ = ["HoldLimits", "RelayOptions"]
+__all__ = ["TRUSTED_DOMAINS", "HoldLimits", "RelayOptions"]
+
+TRUSTED_DOMAINS = ("*.host.bsky.network",)  # where most accounts of the network are
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class RelayOptions:
 
     account_limit: int = 100
     trusted_account_limit: int = 10_000_000
-    trusted_domains: tuple[str, ...] = ()  # new hosts in these are trusted
+    trusted_domains: tuple[str, ...] = TRUSTED_DOMAINS  # hosts in these are trusted: `*.host.example`, `host.example`
     new_hosts_per_day: int = 50
     rates: bool = True  # False: hosts may send as fast as they can
     host_bytes_per_s: float = 1 << 20  # of one host, over some seconds; a trusted one may send 32 times as much
@@ -59,3 +61,19 @@ class RelayOptions:
     idle_timeout_s: float = 30.0  # silence after which a host is pinged
     save_cursors_s: float = 4.0
     connects_at_once: int = 50
+
+    def trusts(self, hostname: str) -> bool:
+        """Whether a host is in a trusted domain. `*.host.example` and `.host.example` are the hosts below it,
+        `host.example` is also a host itself.
+        """
+        name = hostname.lower().rpartition(":")[0] or hostname.lower()
+        return any(_is_in(name, domain) or _is_in(hostname.lower(), domain) for domain in self.trusted_domains)
+
+
+def _is_in(hostname: str, domain: str) -> bool:
+    below = domain.lower().rstrip(".").removeprefix("*")
+    if not below.strip("."):
+        return False  # nobody trusts everybody by a slip of the pen
+    if below.startswith("."):
+        return hostname.endswith(below)
+    return hostname == below or hostname.endswith(f".{below}")

@@ -6,18 +6,22 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli.relay import relay
 from headgate.config import Config
 from headgate.control.dashboard.pages import _environment
 from headgate.control.dashboard.panels import PANELS
 from headgate.control.relay import RelayProcess
 from headgate.relay.configured import settings_from
-from headgate.relay.verdict import LENIENT
+from headgate.relay.options import RelayOptions
+from headgate.relay.verdict import LENIENT, Mode
 
 TEXT = """
 [relay]
@@ -29,6 +33,14 @@ retention = "1h"
 allow_private = true
 plc_url = "http://127.0.0.1:9"
 trusted_domains = ["host.example"]
+[relay.limits]
+account_limit = 7
+bytes = "1GiB"
+dormant_retry = "10m"
+first_backoff = "2s"
+[relay.rules]
+chain = "strict"
+handle = "off"
 """
 
 
@@ -61,7 +73,11 @@ def page(relay: dict[str, Any] | None) -> str:
 
 def test_the_table_says_how_the_relay_is(tmp_path: Path) -> None:
     settings = settings_from(Config.model_validate(tomllib.loads(TEXT)).relay, tmp_path)
-    assert settings.options.policy is LENIENT
+    assert settings.options.policy == replace(LENIENT, chain=Mode.STRICT, handle=Mode.OFF)
+    assert (settings.options.account_limit, settings.options.hold.bytes) == (7, 1 << 30)
+    assert (settings.options.dormant_retry_s, settings.options.backoff_s) == (600.0, (2.0, 300.0))
+    plain = settings_from(Config().relay, tmp_path)
+    assert plain.options == RelayOptions()  # the file's defaults are those of the code
     assert settings.log.max_age_s == 3600
     assert settings.options.trusted_domains == ("host.example",)
     assert settings.data_dir == tmp_path
@@ -75,12 +91,17 @@ def test_it_runs_in_a_process_of_its_own_and_is_shown(tmp_path: Path) -> None:
         assert httpx.get(f"{status['url']}/xrpc/_health", trust_env=False).status_code == 200
         headers = {"Authorization": "Bearer for-operators"}
         assert httpx.get(f"{status['url']}/admin/counters", headers=headers, trust_env=False).status_code == 200
+        shown = CliRunner().invoke(relay, ["status", "--url", status["url"], "--token", "for-operators"])
+        assert "settings.account_limit: 7\n" in shown.stdout
+        assert "settings.policy.chain: strict\n" in shown.stdout
+        refused = CliRunner().invoke(relay, ["status", "--url", status["url"]])
+        assert "Authorization: Bearer TOKEN" in str(refused.exception)
         tick = threading.Event()
         while "received" not in process.metrics():  # told every second
             tick.wait(0.05)
-        shown = page(process.status())
-        assert status["url"] in shown
-        assert "0.00 %" in shown
+        panel = page(process.status())
+        assert status["url"] in panel
+        assert "0.00 %" in panel
     assert process.status()["status"] == "stopped"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.relay.crawl import CrawlError
 from headgate.relay.ingest import Ingest
-from headgate.relay.options import HoldLimits
+from headgate.relay.options import HoldLimits, RelayOptions
 from headgate.relay.simulate import Network
 from headgate.relay.simulated_host import SimulatedHost
 from headgate.relay.store import HostRow, HostStatus
@@ -281,12 +281,51 @@ def test_hosts_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None:
             async with following(network, tmp_path, Sink(), network.options(trusted_domains=(name,))) as ingest:
                 row = ingest.store.host(name)
                 assert row is not None
-                assert row.trusted
+                assert ingest.hosts.is_trusted(row)
                 assert ingest.intake.accounts.limit(name) == 10_000_000
-                assert not ingest.hosts._is_trusted(f"not{name}")
-                assert ingest.hosts._is_trusted(f"a.{name}")
+            async with following(network, tmp_path, Sink(), crawl=False) as ingest:  # the settings have changed
+                assert not ingest.hosts.is_trusted(row)
+                assert ingest.intake.accounts.limit(name) == 1_000_000
 
     run(test())
+
+
+def test_trust_is_looked_at_anew_at_every_start(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Network(hosts=1, accounts=3) as network:
+            name = network.hostnames[0]
+            async with following(network, tmp_path, Sink(), network.options(account_limit=2)) as ingest:
+                await eventually(lambda: ingest.ledger.total.received == 9)
+                await ingest.intake.settled()
+                row = ingest.store.host(name)
+                assert row is not None
+                assert row.status is HostStatus.THROTTLED
+            trusting = network.options(account_limit=2, trusted_domains=("localhost",))
+            sink = Sink()
+            async with following(network, tmp_path, sink, trusting, crawl=False) as ingest:
+                await sink.until(network.commit(network.repos[2]))
+                row = ingest.store.host(name)
+                assert row is not None
+                assert row.status is not HostStatus.THROTTLED
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("domain", "trusted"),
+    [
+        ("*.host.example", {"a.host.example", "a.b.host.example"}),
+        (".host.example", {"a.host.example", "a.b.host.example"}),
+        ("host.example", {"a.host.example", "a.b.host.example", "host.example"}),
+        ("HOST.example.", {"a.host.example", "a.b.host.example", "host.example"}),
+        ("", set()),
+        ("*", set()),
+    ],
+)
+def test_both_ways_to_write_a_domain(domain: str, trusted: set[str]) -> None:
+    names = {"a.host.example", "a.b.host.example", "host.example", "nothost.example", "example", "x.example"}
+    assert {name for name in names if RelayOptions(trusted_domains=(domain,)).trusts(name)} == trusted
+    assert RelayOptions().trusts("morel.us-east.host.bsky.network")
 
 
 def test_a_reader_that_is_stopped_while_it_waits_loses_nothing(tmp_path: Path) -> None:
