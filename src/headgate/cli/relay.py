@@ -70,6 +70,10 @@ def run(
     retention: Annotated[
         str | None, typer.Option("--retention", help="How long events are kept.", show_default="72h")
     ] = None,
+    initial_seq: Annotated[
+        int | None,
+        typer.Option("--initial-seq", min=1, help="No event gets a lower number: to take the place of another relay."),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option("--token", envvar="HEADGATE_RELAY_TOKEN", help="What operators' requests must carry."),
@@ -106,6 +110,7 @@ def run(
         workers=workers,
         store=store,
         retention=retention,
+        initial_seq=initial_seq,
         token=token,
         backlog=backlog,
         allow_private=allow_private,

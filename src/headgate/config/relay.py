@@ -88,6 +88,9 @@ class RelaySection(Section):
     )
     workers: int = Field(0, ge=0, le=64, description="Processes that validate; 0: the relay's own.")
     retention: Duration = Field(72 * 3600.0, description="How long events are kept for those who come back.")
+    initial_seq: int = Field(
+        1, ge=1, le=2**53 - 1, description="No event gets a lower number: for a relay that takes the place of another."
+    )
     max_log_bytes: Size = Field(0, description="How much of them at most; 0: no limit.")
     max_connections: int = Field(1000, ge=1, description="Consumers at a time; further ones are refused.")
     max_per_address: int = Field(100, ge=0, description="Of them, from one address; 0: no limit.")

@@ -72,6 +72,14 @@ class LogFiles:
     def segment(self, start: int) -> Path:
         return self.path / f"{_PREFIX}{start}"
 
+    def size(self) -> int:
+        """Bytes of all segments."""
+        total = 0
+        for start in self.starts():
+            with suppress(FileNotFoundError):  # removed in the meantime, for its age
+                total += self.segment(start).stat().st_size
+        return total
+
     def lock(self) -> int:
         """Become the one writer; closing the returned descriptor ends that."""
         self.path.mkdir(parents=True, exist_ok=True)

@@ -50,6 +50,7 @@ class LogOptions:
     segment_bytes: int = 256 << 20
     max_age_s: float = 72 * 3600.0
     max_bytes: int = 0
+    first_seq: int = 1  # no number below it is given, so that a log can go on where another one ended
 
 
 class Entry(NamedTuple):
@@ -93,7 +94,7 @@ class LogWriter:
         try:
             self._lock = self._files.lock()
             self._head = Head(self._files.head_path, is_writer=True)
-            self._reserved = self._files.reserved()
+            self._reserved = max(self._files.reserved(), self.options.first_seq)
             last_seq = self._recover()
             self.next_seq = max(self._reserved, last_seq + 1)
             # Where nothing is left, whoever has read everything must not seem to come from the future.

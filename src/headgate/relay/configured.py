@@ -50,7 +50,7 @@ def settings_from(section: RelaySection, directory: Path) -> RelaySettings:
             backlog=section.backlog,
             allow_private=section.allow_private,
         ),
-        log=LogOptions(max_age_s=section.retention, max_bytes=section.max_log_bytes),
+        log=LogOptions(max_age_s=section.retention, max_bytes=section.max_log_bytes, first_seq=section.initial_seq),
         fanout=FanOutOptions(
             any_origin=True,
             connections=section.max_connections,

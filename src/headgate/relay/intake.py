@@ -193,6 +193,7 @@ class Intake:
         questions = [self._question(lane, now_us) for lane in lanes]
         judged = await self._judges[shard].judge(questions)
         for lane, question, (verdict, spent_s) in zip(lanes, questions, judged, strict=True):
+            self.ledger.validation.observe(spent_s)
             if (budget := self.track(lane.host).budget) is not None:
                 budget.spend(spent_s)
             self._act(lane, question, verdict)

@@ -11,6 +11,8 @@ import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
+from headgate.relay.timings import Timings
+
 __all__ = ["Drop", "DropReason", "HostBook", "Ledger"]
 
 _DROPS_PER_DID = 20
@@ -45,6 +47,7 @@ class HostBook:
     """The sums of a host, or of all."""
 
     received: int = 0
+    received_bytes: int = 0
     accepted: int = 0
     ignored: int = 0  # of a kind that is no event, or of a later version of the protocol
     pending: int = 0  # being validated, waiting for a document, or for the log
@@ -63,6 +66,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.total = HostBook()
+        self.validation = Timings()
         self._hosts: dict[str, HostBook] = {}
         self._drops: OrderedDict[str, deque[Drop]] = OrderedDict()
 
@@ -75,10 +79,11 @@ class Ledger:
     def hosts(self) -> dict[str, HostBook]:
         return dict(self._hosts)
 
-    def received(self, host: str) -> None:
+    def received(self, host: str, size: int = 0) -> None:
         """A frame came in. It is pending until one of the following is said of it."""
         for book in (self.host(host), self.total):
             book.received += 1
+            book.received_bytes += size
             book.pending += 1
 
     def ignored(self, host: str) -> None:

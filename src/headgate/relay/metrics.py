@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from heapq import nlargest
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate.relay.ledger import HostBook
 from headgate.relay.parts import Parts
+from headgate.relay.timings import Timings
 from headgate.wire.atproto import Reason
 
 __all__ = ["counters", "exposition", "unverified_fraction"]
+
+_MOST_HOSTS = 50
+_HOST_COUNTS: tuple[tuple[str, str, Callable[[HostBook], int]], ...] = (
+    ("events_received", "Frames of one of the busiest hosts.", lambda book: book.received),
+    ("events_accepted", "Those that were sent on.", lambda book: book.accepted),
+    ("events_dropped", "Those that were not.", lambda book: book.dropped.total()),
+)
 
 # An event that was let through with one of these was not shown to come from its account.
 _UNVERIFIED = (Reason.BAD_SIGNATURE, Reason.WRONG_HOST, Reason.BAD_DOCUMENT)
@@ -47,6 +56,7 @@ def counters(parts: Parts, listeners: dict[str, int]) -> dict[str, Any]:
 def exposition(parts: Parts, listeners: dict[str, int]) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Collector(parts, listeners))
+    ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
@@ -75,8 +85,27 @@ class _Collector(Collector):
         for status, count in _by_status(self._parts).items():
             hosts.add_metric([status], count)
         yield hosts
+        yield _counter("received_bytes", "Bytes of the frames that hosts sent.", book.received_bytes)
+        yield _histogram("validation_seconds", "Time to decide on an event.", self._parts.ledger.validation)
+        yield _histogram(
+            "durable_seconds", "Time from a verdict to its event on the disk.", self._parts.sequencer.timings
+        )
+        yield _histogram("lookup_seconds", "Time to fetch a DID document.", self._parts.ingest.resolver.timings)
+        files = self._parts.reader.files
+        yield _gauge("log_bytes", "Size of the log on the disk.", files.size())
+        yield _gauge("log_oldest_seq", "The first number that is kept.", self._parts.reader.oldest_seq)
+        yield from self._of_hosts()
         for name, value in self._listeners.items():
             yield _gauge(f"fanout_{name}", f"The fan-out's {name.replace('_', ' ')}.", value)
+
+    def _of_hosts(self) -> Iterable[Metric]:
+        """Of the busiest hosts alone: there are thousands, and whoever pleases adds one."""
+        books = nlargest(_MOST_HOSTS, self._parts.ledger.hosts().items(), key=lambda item: item[1].received)
+        for name, text, count in _HOST_COUNTS:
+            family = CounterMetricFamily(f"headgate_relay_host_{name}", text, labels=["host"])
+            for host, book in books:
+                family.add_metric([host], count(book))
+            yield family
 
 
 def _by_status(parts: Parts) -> dict[str, int]:
@@ -92,6 +121,10 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"headgate_relay_{name}", text, value=value)
+
+
+def _histogram(name: str, text: str, timings: Timings) -> Metric:
+    return HistogramMetricFamily(f"headgate_relay_{name}", text, buckets=timings.buckets(), sum_value=timings.total_s)
 
 
 def _labelled(name: str, text: str, counts: dict[str, int]) -> Metric:

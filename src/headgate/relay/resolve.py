@@ -26,6 +26,7 @@ from typing import Final
 from headgate.model import ConnectError
 from headgate.model.ending import end
 from headgate.relay.net import Fetcher
+from headgate.relay.timings import Timings
 from headgate.wire.atproto import AtprotoError, DidDocument, Reason, document_url, parse_document
 from headgate.wire.atproto.did import PLC_DIRECTORY
 
@@ -102,6 +103,7 @@ class Resolver:
         self._asking: dict[tuple[str, str], asyncio.Task[Resolved]] = {}
         self._places, self._web_places = lookups or Places(64, 16), web_lookups or Places(32, 4)
         self.lookup_count = 0
+        self.timings = Timings()
 
     def cached(self, did: str) -> Resolved | None:
         """What is known and not too old."""
@@ -162,6 +164,7 @@ class Resolver:
             except ResolveError as error:
                 known = last.document if last is not None and error.passing else None
                 found = Resolved(at, known, error)
+            self.timings.observe(self.clock() - at)
         return self._keep(did, found)
 
     def _keep(self, did: str, found: Resolved) -> Resolved:

@@ -29,6 +29,7 @@ from headgate.model import HeadgateError
 from headgate.model.files import replace_file
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.store import AccountRow, Store
+from headgate.relay.timings import Timings
 from headgate.relay.track import HostRead
 from headgate.relay.verdict import Accepted
 from headgate.wire.atproto import (
@@ -80,6 +81,7 @@ class Sequencer:
         self.read_before: dict[str, HostRead] = {}  # and when the relay ended, however it ended
         self.last_seq = 0  # given, durable, and known to the store
         self.events = 0
+        self.timings = Timings()
 
     def sequenced(self, accepted: Accepted, host: str, upstream_seq: int) -> asyncio.Future[int]:
         """Number an event; the future is done when it is durable."""
@@ -87,7 +89,7 @@ class Sequencer:
         placed = self._log.submit(
             LOG_KINDS[frame.kind], uid_of(frame.did), partial(self._payload, frame, host, upstream_seq)
         )
-        placed.add_done_callback(partial(self._placed, event))
+        placed.add_done_callback(partial(self._placed, event, time.monotonic()))
         return placed
 
     def _payload(self, frame: Frame, host: str, upstream_seq: int, seq: int) -> bytes:
@@ -95,9 +97,10 @@ class Sequencer:
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         return logged(self._last_us, resequence(frame, seq), host, upstream_seq)
 
-    def _placed(self, event: Event, placed: asyncio.Future[int]) -> None:
+    def _placed(self, event: Event, began: float, placed: asyncio.Future[int]) -> None:
         if placed.cancelled() or placed.exception() is not None:
             return  # whoever waits for it is told
+        self.timings.observe(time.monotonic() - began)
         self.last_seq = placed.result()
         self.events += 1
         self._note(event)

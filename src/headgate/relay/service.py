@@ -129,7 +129,8 @@ def _front(settings: RelaySettings, parts: Parts) -> Front:
     front: Front
 
     async def metrics(request: Request) -> Response:
-        return Response(exposition(parts, fanout.stats()), media_type=_METRICS)
+        http = {f"http_{name}": count for name, count in front.stats().items()}
+        return Response(exposition(parts, fanout.stats() | http), media_type=_METRICS)
 
     application = Starlette(
         routes=[

@@ -226,7 +226,7 @@ class Upstream:
         if not message:
             return
         ledger = self._intake.ledger
-        ledger.received(self.hostname)
+        ledger.received(self.hostname, len(message))
         self.last_frame_at = time.time()
         frame = self._read(message)
         if frame is None:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from headgate import __version__
@@ -24,8 +24,15 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 _MOST_BODY_BYTES = 16 << 10
 _ANYBODY = {"Access-Control-Allow-Origin": "*"}
+_WELCOME = """This is a relay of the AT Protocol, made with headgate.
+
+events:    /xrpc/com.atproto.sync.subscribeRepos
+jetstream: /subscribe
+health:    /_health
+"""
 # What a repository that is not active answers, by the account's status.
 _INACTIVE = {"takendown": "RepoTakendown", "suspended": "RepoSuspended", "deactivated": "RepoDeactivated"}
+_DELETED = "deleted"
 
 
 class XrpcError(Exception):
@@ -53,10 +60,27 @@ def xrpc_routes(parts: Parts) -> list[Route]:
         "_health": answers.health,
     }
     return [
+        Route("/", _welcome, methods=["GET"]),
+        Route("/_health", _named(answers.health), methods=["GET"]),
         *(Route(f"/xrpc/{name}", _named(handler), methods=["GET"]) for name, handler in get.items()),
         Route("/xrpc/com.atproto.sync.requestCrawl", _named(answers.request_crawl), methods=["POST"]),
+        Route("/xrpc/{method}", _preflight, methods=["OPTIONS"]),
         Route("/xrpc/{method}", _named(_unknown), methods=["GET", "POST"]),
     ]
+
+
+async def _welcome(request: Request) -> Response:
+    return PlainTextResponse(_WELCOME)
+
+
+async def _preflight(request: Request) -> Response:
+    """Pages of all sites may ask: nothing here depends on who a browser's user is."""
+    allowed = {
+        "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+        "Access-Control-Allow-Headers": "*",
+        "Access-Control-Max-Age": "86400",
+    }
+    return Response(status_code=204, headers=_ANYBODY | allowed)
 
 
 def _named(handler: Handler) -> Handler:
@@ -159,6 +183,8 @@ class _Answers:
     async def _active_account(self, request: Request) -> AccountRow:
         row = await self._account(request)
         active, status = row.combined
+        if not active and status == _DELETED:
+            raise XrpcError("RepoNotFound", "the account was deleted", 404)
         if not active:
             raise XrpcError(
                 _INACTIVE.get(status or "", "RepoDeactivated"), f"the account is {status or 'inactive'}", 403

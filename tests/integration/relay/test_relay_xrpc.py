@@ -96,6 +96,22 @@ def test_an_account_that_is_not_active_says_so(tmp_path: Path) -> None:
             assert (await served.get(f"{SYNC}getLatestCommit?did={repo.did}", 403))["error"] == "RepoDeactivated"
             status = await served.get(f"{SYNC}getRepoStatus?did={repo.did}")
             assert status == {"did": repo.did, "active": False, "status": "deactivated"}
+            network.account(repo, active=False, status="deleted")
+            await caught_up(served, network)
+            assert (await served.get(f"{SYNC}getLatestCommit?did={repo.did}", 404))["error"] == "RepoNotFound"
+
+    run(test())
+
+
+def test_a_browser_and_a_person_get_an_answer(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served:
+            assert (await served.get("/_health"))["seq"] == 0
+            assert "subscribeRepos" in (await served.client.get("/")).text
+            asked = {"Origin": "https://page.example", "Access-Control-Request-Method": "GET"}
+            answer = await served.client.options(f"{SYNC}listHosts", headers=asked)
+            assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, "*")
+            assert "GET" in answer.headers["access-control-allow-methods"]
 
     run(test())
 
@@ -179,6 +195,16 @@ def test_why_an_event_was_dropped_can_be_asked(tmp_path: Path) -> None:
             metrics = (await served.client.get("/metrics")).text
             assert 'headgate_relay_events_dropped_total{reason="inversion"} 1.0' in metrics
             assert "headgate_relay_unverified_fraction 0.0" in metrics
+            for name in ("validation", "durable", "lookup"):
+                count = next(line for line in metrics.splitlines() if f"headgate_relay_{name}_seconds_count" in line)
+                assert float(count.rpartition(" ")[2]) > 0
+            assert f'headgate_relay_host_events_received_total{{host="{network.hostnames[0]}"}}' in metrics
+            for name in (
+                "headgate_relay_log_bytes",
+                "headgate_relay_received_bytes_total",
+                "process_cpu_seconds_total",
+            ):
+                assert any(line.startswith(f"{name} ") and not line.endswith(" 0.0") for line in metrics.splitlines())
             assert (await served.get("/admin/why?did=x", 400))["error"] == "InvalidRequest"
 
     run(test())

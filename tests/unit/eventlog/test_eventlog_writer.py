@@ -43,6 +43,16 @@ def test_numbers_begin_at_one_and_rise(tmp_path: Path) -> None:
     assert [record.seq for record in stored(tmp_path)] == [1, 2, 3, 4, 5]
 
 
+def test_a_log_can_go_on_where_another_one_ended(tmp_path: Path) -> None:
+    with LogWriter(tmp_path, LogOptions(first_seq=5_000)) as writer:
+        assert writer.append_all(entries(2)) == [5_000, 5_001]
+    with LogWriter(tmp_path, LogOptions(first_seq=4_000)) as writer:  # never back
+        assert writer.append_all(entries(1)) == [5_002]
+    with LogWriter(tmp_path, LogOptions(first_seq=9_000)) as writer:
+        assert writer.append_all(entries(1)) == [9_000]
+    assert [record.seq for record in stored(tmp_path)] == [5_000, 5_001, 5_002, 9_000]
+
+
 def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
     with LogWriter(tmp_path) as writer:
         writer.append_all([Entry(4, 0x0102030405060708, b"body")])
