@@ -11,10 +11,12 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
+from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
+from websockets.protocol import Event
 from websockets.server import ServerProtocol
 
-from headgate.eventlog.doors import Door, Framing
+from headgate.eventlog.doors import Door, Entrance, Framing
 
 __all__ = ["Connection", "House"]
 
@@ -42,13 +44,35 @@ class House(Protocol):
 
     def gone(self, connection: Connection) -> None: ...
 
+    def heard(self, connection: Connection, message: bytes) -> None: ...
+
 
 class Connection(asyncio.Protocol):
     """From the first byte to the last. `is_open`: events may be written."""
 
     __slots__ = (
-        "_freed", "_house", "_ignored", "_protocol", "_request", "_timer", "address", "after", "door", "framing",
-        "heard", "is_open", "is_paused", "moved_at", "transport", "waiting_bytes", "wanted",
+        "_freed",
+        "_house",
+        "_ignored",
+        "_parts",
+        "_protocol",
+        "_request",
+        "_timer",
+        "address",
+        "after",
+        "door",
+        "entrance",
+        "framing",
+        "heard",
+        "is_open",
+        "is_paused",
+        "listens",
+        "moved_at",
+        "next_wanted",
+        "transport",
+        "updates",
+        "waiting_bytes",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, house: House) -> None:
@@ -66,6 +90,11 @@ class Connection(asyncio.Protocol):
         self.after = 0  # while it catches up: the last number it was sent
         self.wanted: object = None
         self.address = ""  # once it is in
+        self.listens = False
+        self.updates = 0  # of what it wants, since the last look
+        self.next_wanted: list[object] = []  # what it wants once it has taken what waits for it
+        self.entrance: Entrance | None = None  # while it has not said yet what it wants
+        self._parts = bytearray()
         self.door: Door
         self.framing: Framing
         self.transport: asyncio.Transport
@@ -82,8 +111,10 @@ class Connection(asyncio.Protocol):
             self._read_request(data)
         elif self._protocol is not None:
             self._protocol.receive_data(data)
-            self._protocol.events_received()
+            said = self._protocol.events_received()
             self._flush(self._protocol)
+            if self.listens:
+                self._listen(said)
         else:
             self._ignored += len(data)
             if self._ignored > _MOST_MESSAGE_BYTES:
@@ -186,7 +217,24 @@ class Connection(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def listen(self, most_bytes: int) -> None:
+        """Read the messages of the client, and give them to the server."""
+        assert self._protocol is not None
+        self.listens = True
+        self._protocol.max_message_size = most_bytes
+
     # The rest
+
+    def _listen(self, said: list[Event]) -> None:
+        """Put text together from its fragments. Their number is bounded by their bytes, each counted with its cost."""
+        for frame in said:
+            if not isinstance(frame, Frame) or frame.opcode not in (Opcode.TEXT, Opcode.CONT):
+                continue
+            self._parts += frame.data
+            if frame.fin:
+                message, self._parts = bytes(self._parts), bytearray()
+                if self.is_open:
+                    self._house.heard(self, message)
 
     def _leave(self) -> None:
         if self.is_open:

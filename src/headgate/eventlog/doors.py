@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from headgate.eventlog.records import Record
 
-__all__ = ["SSE", "Door", "Entrance", "Framing", "Message", "Refusal", "WebSocketFraming"]
+__all__ = ["SSE", "Door", "Entrance", "Framing", "ListeningDoor", "Message", "Refusal", "WebSocketFraming"]
 
 _TEXT, _BINARY = 0x1, 0x2
 _SHORT, _MEDIUM = 125, 65_535
@@ -32,6 +32,7 @@ class Entrance:
     cursor: int | None = None  # from this number on; None is live
     seen: int | None = None  # or behind this number
     wanted: Hashable = None  # None is everything
+    waits: bool = False  # nothing is sent before the listener has said what it wants
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, not a failure of ours
@@ -62,6 +63,16 @@ class Door(Protocol):
 
     def error(self, name: str, message: str) -> bytes | None:
         """The last message before the connection is closed."""
+
+
+@runtime_checkable
+class ListeningDoor(Protocol):
+    """A door that reads what listeners send: text, of no more than so many bytes. Other doors ignore it."""
+
+    most_message_bytes: int
+
+    def heard(self, message: bytes, wanted: Any) -> Hashable:
+        """What a listener wants from now on, who wanted this before; raises `Refusal`."""
 
 
 class Framing(Protocol):

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 from websockets.http11 import Request
 
 from headgate.eventlog.connection import Connection
-from headgate.eventlog.doors import SSE, Door, Entrance, Framing, Message, Refusal, WebSocketFraming
+from headgate.eventlog.doors import SSE, Door, Entrance, Framing, ListeningDoor, Message, Refusal, WebSocketFraming
 from headgate.eventlog.groups import Group, framed
 from headgate.eventlog.reader import LogReader
 from headgate.eventlog.records import Record
@@ -42,6 +42,7 @@ _GOING_AWAY, _INTERNAL = 1001, 1011
 _PING = b"\x89\x00"
 _STILL_HERE = b": still here\n\n"
 _SWEEP_S = 1.0
+_MOST_UPDATES = 10  # of what a listener wants, in a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class FanOutOptions:
     stall_s: float = 30.0  # without a byte taken, anyone is too slow
     ping_s: float = 30.0
     handshake_s: float = 10.0
+    hello_s: float = 60.0  # until a listener has said what it wants, if it said that it would
     close_s: float = 5.0
     any_origin: bool = False  # whether pages of other sites may listen, when there is no token
     token: str | None = field(default=None, repr=False)
@@ -194,8 +196,16 @@ class FanOut:
         self._addresses[address] += 1
         connection.expect_end(None)
         seen = request.headers.get_all("Last-Event-ID") if is_stream else []
+        if isinstance(door, ListeningDoor) and not is_stream:
+            connection.listen(door.most_message_bytes)
         try:
-            self._enter(connection, door.enter(_query(text, seen)))
+            entrance = door.enter(_query(text, seen))
+            if entrance.waits:
+                connection.entrance = entrance
+                connection.wanted = entrance.wanted
+                connection.expect_end(self.options.hello_s)
+            else:
+                self._enter(connection, entrance)
         except Refusal as refusal:
             self.refused += 1
             connection.refuse(refusal.name, refusal.message, self.options.close_s)
@@ -210,15 +220,53 @@ class FanOut:
     def resumed(self, connection: Connection) -> None:
         if group := self._group_of.get(connection):
             group.resumed(connection)
+            if connection.next_wanted and not connection.is_paused:
+                self._regroup(connection, connection.next_wanted.pop())
 
     def _is_one_too_many(self, address: str) -> bool:
         return 0 < self.options.per_address <= self._addresses[address] and not self.is_proxy(address)
+
+    def heard(self, connection: Connection, message: bytes) -> None:
+        """A listener has said what it wants. Whoever comes late with taking what waits gets that first, as it was."""
+        door = connection.door
+        if not isinstance(door, ListeningDoor):
+            return
+        connection.updates += 1
+        try:
+            if connection.updates > _MOST_UPDATES:
+                raise Refusal("InvalidRequest", "you change your mind too often")
+            wanted = door.heard(message, connection.next_wanted[-1] if connection.next_wanted else connection.wanted)
+            if connection.entrance is not None:
+                entrance, connection.entrance = replace(connection.entrance, wanted=wanted), None
+                connection.expect_end(None)
+                self._enter(connection, entrance)
+            elif connection in self._group_of and connection.is_paused:
+                connection.next_wanted = [wanted]
+            else:
+                self._regroup(connection, wanted)
+        except Refusal as refusal:
+            self.refused += 1
+            connection.refuse(refusal.name, refusal.message, self.options.close_s)
+        except HeadgateError as error:
+            self._unreadable(connection, error)
+
+    def _regroup(self, connection: Connection, wanted: object) -> None:
+        """Whoever catches up goes on with the new filter by itself."""
+        is_live = connection in self._group_of
+        if is_live:
+            self._leave_group(connection)
+        connection.wanted = wanted
+        if is_live:
+            self._join(connection)
 
     def left(self, connection: Connection) -> None:
         if connection.address:
             self._addresses[connection.address] -= 1
             if not self._addresses[connection.address]:
                 del self._addresses[connection.address]
+        self._leave_group(connection)
+
+    def _leave_group(self, connection: Connection) -> None:
         group = self._group_of.pop(connection, None)
         if group:
             group.remove(connection)
@@ -353,6 +401,7 @@ class FanOut:
                 self._look_after(connection, now, is_time=is_time)
 
     def _look_after(self, connection: Connection, now: float, *, is_time: bool) -> None:
+        connection.updates = 0
         waiting = connection.transport.get_write_buffer_size()
         if not waiting or waiting < connection.waiting_bytes:
             connection.moved_at = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
+from functools import partial
 
 from headgate.eventlog.connection import Connection
 from headgate.eventlog.groups import Group, framed
@@ -20,12 +21,12 @@ class LostError(Exception):
 
 async def replay(connection: Connection, tail: Tail, pool: Executor, chunk: int) -> None:
     """Write what lies between the listener and the tail. Returns where both are at the same place, or it has left."""
-    group = Group(connection.door, connection.framing, connection.wanted)
     while connection.is_open and connection.after < tail.position:
         records = tail.recent(connection.after, chunk)
         if records is None:
-            await _from_disk(connection, group, tail, pool, chunk)
+            await _from_disk(connection, tail, pool, chunk)
             continue
+        group = _group_of(connection)
         connection.after = records[-1].seq if records else tail.position
         if data := group.joined(framed(group.door, group.framing, records)):
             connection.transport.write(data)
@@ -33,11 +34,17 @@ async def replay(connection: Connection, tail: Tail, pool: Executor, chunk: int)
         await connection.writable()
 
 
-async def _from_disk(connection: Connection, group: Group, tail: Tail, pool: Executor, chunk: int) -> None:
+def _group_of(connection: Connection) -> Group:
+    """A listener by itself, with what it wants at this moment."""
+    return Group(connection.door, connection.framing, connection.wanted)
+
+
+async def _from_disk(connection: Connection, tail: Tail, pool: Executor, chunk: int) -> None:
     """Until memory has the rest."""
     with tail.reader.cursor(connection.after) as cursor:
         while connection.is_open and tail.recent(connection.after, 0) is None:
-            data = await in_thread(pool, lambda: _replayed(cursor, group, chunk, tail.position))
+            group = _group_of(connection)
+            data = await in_thread(pool, partial(_replayed, cursor, group, chunk, tail.position))
             if cursor.has_skipped:
                 raise LostError
             for damage in cursor.take_damage():

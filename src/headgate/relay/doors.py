@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import zstandard
@@ -109,24 +109,38 @@ class Wanted:
 class JetstreamDoor:
     """One JSON object per op, #identity and #account; a cursor is a time."""
 
+    most_message_bytes = 1 << 19  # ten thousand did:plc, and as much again
+
     def __init__(self, reader: LogReader, *, compressed: bool = False) -> None:
         self._reader = reader
         self.is_text = not compressed
 
     def enter(self, query: Mapping[str, Sequence[str]]) -> Entrance:
-        names = _several(query, "wantedCollections", _MOST_COLLECTIONS)
-        prefixes = tuple(sorted(name[:-1] for name in names if name.endswith(".*")))
-        exact = frozenset(name for name in names if not name.endswith(".*"))
-        if not all(map(is_nsid, exact)) or not all(_is_prefix(prefix) for prefix in prefixes):
-            raise Refusal("InvalidRequest", "wantedCollections are NSIDs, or prefixes of them such as app.bsky.*")
-        dids = frozenset(_several(query, "wantedDids", _MOST_DIDS))
-        if not all(map(is_did, dids)):
-            raise Refusal("InvalidRequest", "wantedDids are DIDs")
-        size = max(0, _number(query, "maxMessageSizeBytes", 1 << 31) or 0)
+        wanted = _wanted(
+            _several(query, "wantedCollections"),
+            _several(query, "wantedDids"),
+            _number(query, "maxMessageSizeBytes", 1 << 31) or 0,
+        )
         since_us = _number(query, "cursor", _MOST_TIME_US)
         seq = None if since_us is None else self._seq(since_us)
-        wanted = Wanted(exact, prefixes, dids, size, 0 if seq is None else max(0, since_us or 0))
-        return Entrance(seq, wanted=None if wanted == Wanted() else wanted)
+        wanted = replace(wanted, since_us=0 if seq is None else max(0, since_us or 0))
+        waits = (query.get("requireHello") or [""])[-1] == "true"
+        return Entrance(seq, wanted=_or_none(wanted), waits=waits)
+
+    def heard(self, message: bytes, wanted: Any) -> Hashable:
+        """An update of the options. The cursor and the compression stay."""
+        try:
+            said = json.loads(message)
+            payload = said["payload"] if said["type"] == "options_update" else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            payload = None
+        if not isinstance(payload, dict):
+            raise Refusal("InvalidRequest", 'a message is {"type": "options_update", "payload": {...}}')
+        size = payload.get("maxMessageSizeBytes") or 0
+        if size.__class__ is not int:
+            raise Refusal("InvalidRequest", "maxMessageSizeBytes is a number")
+        new = _wanted(_texts(payload, "wantedCollections"), _texts(payload, "wantedDids"), min(size, 1 << 31))
+        return _or_none(replace(new, since_us=wanted.since_us if wanted is not None else 0))
 
     def _seq(self, time_us: int) -> int | None:
         """Where to begin to look for a time; a time to come is live."""
@@ -179,11 +193,32 @@ def _is_prefix(prefix: str) -> bool:
     return is_nsid(f"{prefix}a.a")
 
 
-def _several(query: Mapping[str, Sequence[str]], name: str, most: int) -> list[str]:
-    given = [value for text in query.get(name, ()) for value in text.split(",") if value]
-    if len(given) > most:
-        raise Refusal("InvalidRequest", f"at most {most} {name}")
+def _wanted(names: list[str], dids: list[str], size: int) -> Wanted:
+    """A filter from what a listener says, in its request or later."""
+    if len(names) > _MOST_COLLECTIONS or len(dids) > _MOST_DIDS:
+        raise Refusal("InvalidRequest", f"at most {_MOST_COLLECTIONS} wantedCollections and {_MOST_DIDS} wantedDids")
+    prefixes = tuple(sorted(name[:-1] for name in names if name.endswith(".*")))
+    exact = frozenset(name for name in names if not name.endswith(".*"))
+    if not all(map(is_nsid, exact)) or not all(_is_prefix(prefix) for prefix in prefixes):
+        raise Refusal("InvalidRequest", "wantedCollections are NSIDs, or prefixes of them such as app.bsky.*")
+    if not all(map(is_did, dids)):
+        raise Refusal("InvalidRequest", "wantedDids are DIDs")
+    return Wanted(exact, prefixes, frozenset(dids), max(0, size))
+
+
+def _or_none(wanted: Wanted) -> Wanted | None:
+    return None if wanted == Wanted() else wanted
+
+
+def _texts(payload: dict[str, Any], name: str) -> list[str]:
+    given = payload.get(name) or []
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise Refusal("InvalidRequest", f"{name} is a list of texts")
     return given
+
+
+def _several(query: Mapping[str, Sequence[str]], name: str) -> list[str]:
+    return [value for text in query.get(name, ()) for value in text.split(",") if value]
 
 
 def _number(query: Mapping[str, Sequence[str]], name: str, most: int) -> int | None:

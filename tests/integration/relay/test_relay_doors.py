@@ -252,6 +252,9 @@ def test_jetstream_can_be_compressed(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as served:
             await served.feed(*stories())
+            headers = {"Socket-Encoding": "zstd"}
+            async with served.listen("/subscribe?cursor=0", additional_headers=headers) as consumer:
+                assert isinstance(await consumer.recv(), bytes)
             async with served.listen("/subscribe?compress=true&cursor=0") as consumer:
                 packed = [await asyncio.wait_for(consumer.recv(decode=False), 10) for _ in range(6)]
             events = [json.loads(zstandard.ZstdDecompressor().decompress(each)) for each in packed]
@@ -273,6 +276,86 @@ def test_jetstream_can_be_compressed(tmp_path: Path) -> None:
 def test_jetstream_refuses_what_it_cannot_read(tmp_path: Path, query: str) -> None:
     async def test() -> None:
         async with serving(tmp_path) as served, served.listen(f"/subscribe?{query}") as consumer:
+            assert json.loads(await consumer.recv())["error"] == "InvalidRequest"
+
+    run(test())
+
+
+def options_update(**payload: Any) -> str:
+    return json.dumps({"type": "options_update", "payload": payload})
+
+
+async def applied(consumer: ClientConnection) -> None:
+    """Messages are read in order: when a ping behind one is answered, it has been heard."""
+    await asyncio.wait_for(await consumer.ping(), 10)
+
+
+def test_jetstream_listeners_may_change_what_they_want(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served, served.listen(f"/subscribe?wantedDids={BOB}") as consumer:
+            await served.wait_for_listeners(1)
+            many = [f"did:plc:{number:024d}".replace("0", "a").replace("1", "b") for number in range(9_999)]
+            many = [did.translate(str.maketrans("89", "xy")) for did in many]
+            await consumer.send(options_update(wantedDids=[*many, ANN], wantedCollections=[LIKE]))
+            await applied(consumer)
+            await served.feed(*stories())
+            wanted = ["identity", f"create {LIKE}", f"delete {LIKE}"]
+            assert [named(event) for event in await texts(consumer, 3)] == wanted
+            await consumer.send([options_update()[:9], options_update()[9:]])  # in pieces, and everything again
+            await applied(consumer)
+            await served.feed(Repository("eve", "pds.example").identity(seq=1, now_us=NOW_US))
+            assert [named(event) for event in await texts(consumer, 1)] == ["identity"]
+
+    run(test())
+
+
+def test_jetstream_waits_for_a_hello(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served:
+            await served.feed(*stories())
+            async with served.listen("/subscribe?requireHello=true&cursor=0") as consumer:
+                await applied(consumer)
+                assert served.relay.front.fanout.stats()["listeners"] == 0
+                await consumer.send(options_update(wantedCollections=[POST]))
+                wanted = ["identity", f"create {POST}", "account"]
+                assert [named(event) for event in await texts(consumer, 3)] == wanted
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "hello",
+        "[]",
+        '{"type": "other", "payload": {}}',
+        '{"type": "options_update"}',
+        options_update(wantedDids=["bob"]),
+        options_update(wantedDids=5),
+        options_update(wantedCollections=["app.bsky.fo*"]),
+        options_update(maxMessageSizeBytes="x"),
+        options_update(wantedDids=[ANN] * 10_001),
+        "[" * 100_000,
+    ],
+    ids=range(10),
+)
+def test_jetstream_refuses_options_that_it_cannot_read(tmp_path: Path, message: str) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served, served.listen("/subscribe") as consumer:
+            await served.wait_for_listeners(1)
+            await consumer.send(message)
+            assert json.loads(await consumer.recv())["error"] == "InvalidRequest"
+            await served.wait_for_listeners(0)
+
+    run(test())
+
+
+def test_whoever_changes_its_mind_all_the_time_is_sent_away(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served, served.listen("/subscribe") as consumer:
+            with suppress(ConnectionClosed):
+                for _ in range(1_000):
+                    await consumer.send(options_update(wantedDids=[ANN]))
             assert json.loads(await consumer.recv())["error"] == "InvalidRequest"
 
     run(test())
