@@ -61,6 +61,7 @@ class RelayLimits(Section):
     stale_cursor: Duration = Field(3 * 86_400.0, gt=0, description="A host away for longer is followed from now on.")
     idle_timeout: Duration = Field(30.0, gt=0, description="Silence after which a host is pinged.")
     save_cursors: Duration = Field(4.0, gt=0, description="How often the hosts' cursors are saved.")
+    backfill_per_s: float = Field(10.0, gt=0, description="Requests to a host or relay that fills the index.")
     connects_at_once: int = Field(50, ge=1, description="Hosts that are being connected to.")
 
 

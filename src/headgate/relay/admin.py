@@ -12,6 +12,8 @@ GET  /admin/accounts                       accounts taken down
 POST /admin/accounts/takedown|reverse      {"did": ...}; takedown may say "status": "suspended"
 GET  /admin/consumers                      who listens
 POST /admin/consumers/disconnect           {"id": n}
+GET  /admin/backfill                       how far the collection index has been filled, from whom
+POST /admin/backfill                       {"hostname": ...}, or {"relay": url, "collection": nsid}
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from headgate.relay.metrics import counters
 from headgate.relay.parts import Parts
 from headgate.relay.store import HostRow
 from headgate.relay.xrpc import XrpcError, json_body
-from headgate.wire.atproto import is_did
+from headgate.wire.atproto import is_did, is_nsid
 
 __all__ = ["admin_routes"]
 
@@ -59,6 +61,7 @@ def admin_routes(
         "domains": desk.domains,
         "accounts": desk.accounts,
         "consumers": desk.consumers,
+        "backfill": desk.backfills,
     }
     decided: dict[str, Answer] = {
         "hosts/crawl": desk.crawl,
@@ -70,6 +73,7 @@ def admin_routes(
         "accounts/takedown": desk.take_down,
         "accounts/reverse": desk.reverse,
         "consumers/disconnect": desk.disconnect,
+        "backfill": desk.backfill,
     }
     return [
         *(Route(f"/admin/{path}", _guarded(answer, token), methods=["GET"]) for path, answer in asked.items()),
@@ -151,6 +155,17 @@ class _Desk:
         trusted = body.get("trusted", row.trusted) is True
         row = await parts.hosts.change_limits(row.hostname, account_limit=limit, trusted=trusted)
         return _host(parts, row, parts.ledger.host(row.hostname))
+
+    async def backfills(self, request: Request) -> Any:
+        return {"jobs": msgspec.to_builtins(self._parts.backfill.progress())}
+
+    async def backfill(self, request: Request) -> Any:
+        body, jobs = await json_body(request), self._parts.backfill
+        if body.keys() == {"hostname"}:
+            return msgspec.to_builtins(jobs.ask_host(self._known_host(_text(body, "hostname")).hostname))
+        if body.keys() != {"relay", "collection"} or not is_nsid(_text(body, "collection")):
+            raise XrpcError("InvalidRequest", 'the body is {"hostname": ...}, or {"relay": url, "collection": nsid}')
+        return msgspec.to_builtins(jobs.ask_relay(_text(body, "relay"), _text(body, "collection")))
 
     async def domains(self, request: Request) -> Any:
         return {"domains": self._parts.store.domain_bans()}

@@ -62,6 +62,8 @@ class RelayOptions:
     save_cursors_s: float = 4.0
     connects_at_once: int = 50
 
+    backfill_per_s: float = 10.0  # requests to one host or relay that fills the collection index
+
     def trusts(self, hostname: str) -> bool:
         """Whether a host is in a trusted domain. `*.host.example` and `.host.example` are the hosts below it,
         `host.example` is also a host itself.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.eventlog import LogReader
+from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.hosts import Hosts
 from headgate.relay.ingest import Ingest
@@ -26,6 +27,7 @@ class Parts:
     index: CollectionIndex
     sequencer: Sequencer
     reader: LogReader
+    backfill: Backfill
 
     @property
     def hosts(self) -> Hosts:

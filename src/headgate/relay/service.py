@@ -28,6 +28,7 @@ from headgate.model import HeadgateError
 from headgate.model.ending import end
 from headgate.model.listening import listen
 from headgate.relay.admin import admin_routes
+from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.doors import relay_doors
 from headgate.relay.front import Front, FrontOptions, url_of
@@ -101,7 +102,12 @@ async def open_relay(settings: RelaySettings) -> AsyncIterator[Relay]:
         )
         sequencer.reads = ingest.intake.reads
         reader = stack.enter_context(log.reader())
-        parts = Parts(ingest, store, index, sequencer, reader)
+        backfill = Backfill(
+            store, index, ingest.fetcher, ingest.resolver, directory / "backfill.json", per_s=options.backfill_per_s
+        )
+        backfill.start()
+        stack.push_async_callback(backfill.close)
+        parts = Parts(ingest, store, index, sequencer, reader, backfill)
         front = _front(settings, parts)
         await front.start(listener)
         stack.push_async_callback(front.close)

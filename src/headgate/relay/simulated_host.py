@@ -111,6 +111,7 @@ class SimulatedHost(_Loopback):
         self.repos: dict[str, Repository] = {}
         self.server_header = "simulated"
         self.described = True
+        self.page = 500
         self._seqs: list[int] = []
         self.frames: list[bytes] = []
         self._visible = 0
@@ -152,10 +153,12 @@ class SimulatedHost(_Loopback):
         if method == "com.atproto.server.describeServer" and self.described:
             return 200, {"did": f"did:web:localhost%3A{self.port}", "availableUserDomains": [".test"]}
         if method == "com.atproto.sync.listRepos":
-            repos = [
-                {"did": repo.did, "head": cid_text(repo.head or b""), "rev": repo.rev} for repo in self.repos.values()
-            ]
-            return 200, {"repos": [entry | {"active": True} for entry in repos]}
+            found = sorted(did for did in self.repos if did > query.get("cursor", ""))
+            page = found[: min(self.page, int(query.get("limit", "500")))]
+            repos = [self.repos[did] for did in page]
+            listed = [{"did": repo.did, "head": cid_text(repo.head or b""), "rev": repo.rev} for repo in repos]
+            more = {"cursor": page[-1]} if len(found) > len(page) else {}
+            return 200, {"repos": [entry | {"active": True} for entry in listed]} | more
         repo = self.repos.get(query.get("did", query.get("repo", "")))
         if repo is None:
             return 404, {"error": "NotFound", "message": ""}
