@@ -27,7 +27,8 @@ async def filled(served: Served, **body: Any) -> dict[str, Any]:
         return served.relay.parts.backfill.progress()
 
     await eventually(lambda: all(job.done for job in jobs()))
-    return (await served.get("/admin/backfill"))["jobs"][-1]
+    jobs_ = (await served.get("/admin/backfill"))["jobs"]
+    return dict(jobs_[-1])
 
 
 def test_a_relay_that_comes_late_learns_what_accounts_have(tmp_path: Path) -> None:
