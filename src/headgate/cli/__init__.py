@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.cli.app import main
-
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    from headgate.cli.app import main as run
+
+    run()

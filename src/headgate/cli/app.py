@@ -8,32 +8,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headgate import __version__
-from headgate.cli.bridge import bridge
-from headgate.cli.broker import broker
-from headgate.cli.check import check
-from headgate.cli.demo import demo
-from headgate.cli.dlq import dlq
-from headgate.cli.eventlog import eventlog
-from headgate.cli.explain import explain
-from headgate.cli.gateway import gateway
-from headgate.cli.init import init
 from headgate.cli.output import note, print_error
-from headgate.cli.pipeline import pipeline, reload
-from headgate.cli.relay import relay
-from headgate.cli.replica import replica
-from headgate.cli.reset import reset
-from headgate.cli.run import run
-from headgate.cli.schema import schema
-from headgate.cli.snapshot import snapshot
-from headgate.cli.state import state
-from headgate.cli.status import status
-from headgate.cli.up import up
-from headgate.cli.validate import validate
 from headgate.model import HeadgateError, InternalError
 
 __all__ = ["app", "main"]
@@ -52,35 +34,48 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (
-    demo,
-    init,
-    validate,
-    check,
-    explain,
-    run,
-    bridge,
-    gateway,
-    snapshot,
-    status,
-    reload,
-    up,
-    reset,
-    schema,
-):
-    app.command()(command)
+_COMMANDS = (
+    "demo",
+    "init",
+    "validate",
+    "check",
+    "explain",
+    "run",
+    "bridge",
+    "gateway",
+    "snapshot",
+    "status",
+    "reload",
+    "up",
+    "reset",
+    "schema",
+)
+_GROUPS = ("pipeline", "dlq", "state", "replica", "broker", "eventlog", "relay")
+_ELSEWHERE = {"reload": "pipeline"}  # commands that are not in a module of their own name
 
 
-for name, group in {
-    "pipeline": pipeline,
-    "dlq": dlq,
-    "state": state,
-    "replica": replica,
-    "broker": broker,
-    "eventlog": eventlog,
-    "relay": relay,
-}.items():
-    app.add_typer(group, name=name)
+def _asked() -> str:
+    """The command that the console script was called with; nothing where the commands are used by others."""
+    if Path(sys.argv[0]).stem not in ("headgate", "__main__"):
+        return ""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
+def _add(name: str) -> None:
+    found = getattr(import_module(f"headgate.cli.{_ELSEWHERE.get(name, name)}"), name)
+    if name in _GROUPS:
+        app.add_typer(found, name=name)
+    else:
+        app.command()(found)
+
+
+def _add_commands(asked: str) -> None:
+    """All commands, or the one that was asked for: a relay must not weigh what a pipeline weighs."""
+    for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else (*_COMMANDS, *_GROUPS):
+        _add(name)
+
+
+_add_commands(_asked())
 
 
 def _show_version(asked: bool) -> None:
