@@ -151,6 +151,13 @@ class PostgresPollSourceSection(Section):
     filter: str = Field("", description="SQL: only rows for which it is true.")
     max_rows_per_batch: int = Field(100_000, ge=1, description="The most rows one batch may take.")
     partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
+    overlap: Duration = Field(
+        600.0, description="How far behind the last row late ones are looked for; of a tracking column of time."
+    )
+    overlap_values: int = Field(10_000, ge=0, description="The same of a tracking column of whole numbers.")
+    future_rows: Literal["wait", "read"] = Field(
+        "wait", description="Rows dated after the server's clock wait for their time, or are read at once."
+    )
     poll_interval: Duration = Field(1.0, description="How often a table that had nothing new is asked.")
     delete_after_read: bool = Field(False, description="Delete rows once they are delivered and recorded.")
     processed_column: str = Field("", description="A boolean column that is set instead.")

@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
-from tests.integration.poll.conftest import Queue, drain, read
+from headgate.sources.postgres_poll.options import PollOptions
+from headgate.sources.postgres_poll.plans import Future
+from headgate.sources.postgres_poll.poller import Poller
+from tests.integration.poll.conftest import Queue, Rows, drain, read
 
 
 def test_ties_across_the_edges_of_batches(queue: Queue) -> None:
@@ -44,6 +47,110 @@ def test_a_late_committer_is_not_skipped(queue: Queue) -> None:
         late.commit()
     batches, _ = drain(reader, start=at)
     assert [row["note"] for row in batches[0]] == ["late", "early"]
+
+
+def notes(batches: list[Rows]) -> list[str]:
+    return [row["note"] for batch in batches for row in batch]
+
+
+def test_a_tie_with_a_lower_key_comes_after_the_others_were_read(queue: Queue) -> None:
+    queue.execute("insert into jobs values (5, 1, 'a'), (9, 1, 'b')")
+    reader = queue.reader(overlapValues="0")
+    batches, at = drain(reader)
+    queue.execute("insert into jobs values (1, 1, 'tie')")
+    more, at = drain(reader, start=at)
+    assert (notes(batches), notes(more)) == (["a", "b"], ["tie"])
+    assert drain(queue.reader(overlapValues="0"), start=at)[0] == []
+
+
+@pytest.mark.parametrize("type_", ["timestamptz", "timestamp(3)", "bigint", "smallint"])
+def test_late_rows_of_every_sort_come_once(queue: Queue, type_: str) -> None:
+    """Values that are taken early and written late, more of them than a batch holds, in transactions out of order."""
+    value = "%s" if type_.endswith("int") else f"(now() - interval '5 minutes' + interval '1 s' * %s)::{type_}"
+    queue.execute(f"alter table jobs drop tick; alter table jobs add tick {type_}")
+    insert = f"insert into jobs (id, note, tick) values (%s, %s, {value})"
+    queue.execute(insert, 100, "a", 100)
+    reader = queue.reader()
+    batches, at = drain(reader)
+    assert notes(batches) == ["a"]
+    with queue.connect() as begun, queue.connect() as nested, queue.connect() as other:
+        begun.execute("select 1")  # it runs, and has no number yet
+        nested.execute(insert.encode(), (1, "nested 1", 1))
+        nested.execute("savepoint s")
+        nested.execute(insert.encode(), (2, "nested 2", 2))
+        for n in range(3, 20):
+            other.execute(insert.encode(), (n, f"other {n}", n))
+        other.commit()
+        begun.execute(insert.encode(), (20, "begun", 20))
+        begun.commit()
+        queue.execute(insert, 101, "b", 101)
+        batches, at = drain(reader, start=at)
+        assert notes(batches) == []  # a transaction that runs holds up everything that was written after it
+        nested.commit()
+    late = ["nested 1", "nested 2", *(f"other {n}" for n in range(3, 20)), "begun"]
+    batches, at = drain(reader, limit=6, start=at)
+    assert notes(batches) == [*late, "b"]
+    assert [len(batch) for batch in batches] == [6, 6, 6, 2, 1]
+    positions = [row["_position"] for batch in batches for row in batch]
+    assert positions == sorted(set(positions))
+    queue.execute("update jobs set note = 'again' where id = 7")
+    batches, at = drain(queue.reader(), limit=6, start=at)
+    assert notes(batches) == ["again"]  # with a new transaction it counts as new
+    assert drain(reader, start=at)[0] == []
+
+
+def test_late_rows_during_late_rows(queue: Queue) -> None:
+    queue.execute("insert into jobs values (100, 100, 'last')")
+    reader = queue.reader()
+    _, at = drain(reader)
+    queue.execute("insert into jobs select i, i, 'late ' || i from generate_series(10, 15) i")
+    first = reader.latestOffset(at, ReadMaxRows(4))
+    got = notes([read(reader, at, first)])
+    queue.execute("insert into jobs values (1, 1, 'later'), (101, 101, 'new')")
+    batches, at = drain(queue.reader(), limit=4, start=first)
+    assert got + notes(batches) == [*(f"late {n}" for n in range(10, 16)), "later", "new"]
+
+
+def test_what_lies_further_back_than_the_overlap_is_not_looked_for(queue: Queue) -> None:
+    queue.execute("insert into jobs values (100, 100, 'last')")
+    reader = queue.reader(overlapValues="10")
+    _, at = drain(reader)
+    queue.execute("insert into jobs values (1, 89, 'far'), (2, 90, 'near')")
+    assert notes(drain(reader, start=at)[0]) == ["near"]
+
+
+@pytest.mark.parametrize("type_", ["timestamptz", "timestamp", "date"])
+def test_a_row_dated_in_the_future_hides_no_other(queue: Queue, type_: str) -> None:
+    queue.execute(f"alter table jobs drop tick; alter table jobs add tick {type_} default now() - interval '1 day'")
+    queue.execute("insert into jobs (id, note, tick) values (1, 'typo', '2999-01-01'), (2, 'a', default)")
+    waiting = queue.reader()
+    batches, at = drain(waiting)
+    assert notes(batches) == ["a"]
+    told = Poller(PollOptions.from_spark(queue.options())).book.future()
+    assert (told.rows, told.last[:4], told.cursor_is_ahead) == (1, "2999", False)
+    eager = queue.reader(futureRows="read", directory=str(queue.directory / "eager"))
+    batches, ahead = drain(eager)
+    assert notes(batches) == ["a", "typo"]
+    queue.execute("insert into jobs (id, note, tick) values (3, 'b', now())")
+    assert notes(drain(waiting, start=at)[0]) == ["b"]
+    batches, ahead = drain(eager, start=ahead)
+    assert notes(batches) == ["b"]
+    beside = Poller(PollOptions.from_spark(queue.options(directory=str(queue.directory / "eager"))))
+    assert beside.book.future() == Future(1, told.last, cursor_is_ahead=True)
+    queue.execute("delete from jobs where id = 1")
+    drain(waiting, start=at)
+    assert Poller(PollOptions.from_spark(queue.options())).book.future() == Future()
+
+
+def test_a_checkpoint_of_before_late_rows_goes_on(queue: Queue) -> None:
+    queue.execute("insert into jobs values (1, 1, 'a'), (2, 2, 'b')")
+    reader = queue.reader()
+    start = reader.initialOffset()
+    _, at = drain(reader)
+    old = {"row": at["row"], "after": at["after"]}
+    queue.execute("insert into jobs values (3, 3, 'c')")
+    batches, at = drain(reader, start=old)
+    assert (notes(batches), sorted(start), "seen" in at) == (["c"], ["after", "row"], True)
 
 
 def test_rows_before_an_unsettled_one_are_read(queue: Queue) -> None:

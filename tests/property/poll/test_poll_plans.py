@@ -11,17 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import StateError
-from headgate.sources.postgres_poll.plans import Place, Plan, PlanBook, Point
+from headgate.sources.postgres_poll.plans import Late, Place, Plan, PlanBook, Point
 
 PLACES = st.builds(Place, st.text(), st.tuples(st.text(), st.text()))
-POINTS = st.builds(Point, st.integers(0, 2**63 - 1), st.none() | PLACES)
+XIDS = st.integers(3, 2**63 - 1)
+POINTS = st.builds(
+    Point, st.integers(0, 2**63 - 1), st.none() | PLACES, st.none() | XIDS, st.none() | st.builds(Late, PLACES, XIDS)
+)
 ROWS = st.lists(st.tuples(st.text(), st.text(), st.text()), min_size=1, max_size=20)
 
 
 def plan_of(start: Point, rows: list[tuple[str, str, str]]) -> Plan:
     names = ["tracking", "key0", "key1"]
     columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-    return Plan(start, pa.table(columns, names=names))
+    return Plan.new_rows(start, pa.table(columns, names=names), 7)
 
 
 @settings(max_examples=40)
@@ -29,13 +32,13 @@ def plan_of(start: Point, rows: list[tuple[str, str, str]]) -> Plan:
 def test_a_plan_survives_the_disk(start: Point, rows: list[tuple[str, str, str]]) -> None:
     plan = plan_of(start, rows)
     assert Point.from_offset(start.to_offset()) == start
-    assert plan.end == Point(start.row + len(rows), Place(rows[-1][0], rows[-1][1:]))
+    assert plan.end == Point(start.row + len(rows), Place(rows[-1][0], rows[-1][1:]), 7)
     with tempfile.TemporaryDirectory() as name:
         book = PlanBook(Path(name))
         book.add(plan)
         found = book.at(start)
         assert found is not None
-        assert (found.start, found.rows.to_pydict()) == (start, plan.rows.to_pydict())
+        assert (found.start, found.end, found.rows.to_pydict()) == (start, plan.end, plan.rows.to_pydict())
         assert book.at(Point(start.row, Place("another", ("way", "here")))) is None
 
 
@@ -68,7 +71,11 @@ def test_what_is_committed_is_forgotten_and_nothing_else(sizes: list[int], row: 
         assert [plan.end.row for plan in book.through(100)] == [end for end in ends if end > row]
 
 
-@given(st.dictionaries(st.sampled_from(["row", "after"]), st.integers() | st.text(max_size=3) | st.none()))
+@given(
+    st.dictionaries(
+        st.sampled_from(["row", "after", "seen", "late", "late_until"]), st.integers() | st.text(max_size=3) | st.none()
+    )
+)
 def test_foreign_offsets_are_refused_or_make_sense(offset: dict[str, object]) -> None:
     try:
         point = Point.from_offset(offset)

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from headgate.sources.postgres_poll.options import PollOptions
-from headgate.sources.postgres_poll.plans import Place, Point
-from headgate.sources.postgres_poll.poller import Poller
+from headgate.sources.postgres_poll.plans import Point
+from headgate.sources.postgres_poll.poller import Last, Poller
 from headgate.sources.postgres_poll.reading import read_rows
 from headgate.sources.postgres_poll.table import PolledTable, describe
 
@@ -64,7 +64,7 @@ class PollStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._table = table
         self._poller = Poller(options, table)
         self._quiet_since: float | None = None  # when the last look found nothing
-        self._until: tuple[Place | None] | None = None  # the last row of a run that ends
+        self._until: tuple[Last | None] | None = None  # where a run that ends, ends
 
     def initialOffset(self) -> Offset:
         return Point(self._poller.book.first_row()).to_offset()

@@ -29,6 +29,9 @@ class PollOptions:
     filter: str = ""  # SQL
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 1
+    overlap: int = 600_000  # milliseconds behind the last row in which late ones are looked for; of times and dates
+    overlap_values: int = 10_000  # the same of whole numbers
+    future_rows: str = "wait"  # of times and dates: rows after now() wait for it, or `read`
     poll_interval: int = 1000  # milliseconds between two looks at a table that had nothing new
     delete_after_read: bool = False
     processed_column: str = ""  # a boolean that is set once a row is delivered
@@ -40,6 +43,8 @@ class PollOptions:
             raise UsageError(
                 "a batch needs a row and a task", where=_WHERE, remedy="let maxOffsetsPerTrigger and minPartitions be 1"
             )
+        if parsed.future_rows not in ("wait", "read"):
+            raise UsageError("futureRows is wait or read", where=_WHERE, remedy="set one of them")
         if parsed.delete_after_read and parsed.processed_column:
             raise UsageError(
                 "deleteAfterRead and processedColumn exclude one another", where=_WHERE, remedy="set one of them"

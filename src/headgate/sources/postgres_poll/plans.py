@@ -6,6 +6,7 @@ crash still knows which rows to take away.
 
 <directory>/first      the number of the first row; from the clock, so that no later stream uses these numbers again
 <directory>/committed  the number before which everything is committed
+<directory>/future     rows that wait for their time, as of the last look
 <directory>/*.plan     one planned batch: Arrow, one row for each row; named by its first number and its end
 """
 
@@ -23,10 +24,11 @@ import pyarrow as pa
 from headgate.model import CapacityError, StateError
 from headgate.model.files import replace_file
 
-__all__ = ["Place", "Plan", "PlanBook", "Point"]
+__all__ = ["Future", "Late", "Place", "Plan", "PlanBook", "Point"]
 
 TRACKING = "tracking"
-_VERSION = 1
+_VERSION = 2
+_VERSIONS = (1, 2)  # the first one knew nothing of late rows
 _META = b"headgate"
 
 
@@ -37,26 +39,64 @@ class Place(NamedTuple):
     key: tuple[str, ...]
 
 
+class Late(NamedTuple):
+    """Late rows that did not fit into a batch: read up to this place, of transactions before `until`."""
+
+    after: Place
+    until: int
+
+
 class Point(NamedTuple):
-    """An offset of the stream: the number of the next row, and the last row before it (None: there is none)."""
+    """An offset of the stream: the number of the next row, and the last row before it (None: there is none).
+
+    What lies up to `after` and was written by a transaction before `seen` has been read; a row there of a later
+    transaction is late.
+    """
 
     row: int
     after: Place | None = None
+    seen: int | None = None
+    late: Late | None = None
 
     def to_offset(self) -> dict[str, Any]:
         """Spark's offsets are made of numbers and texts."""
-        after = "" if self.after is None else json.dumps([self.after.tracking, *self.after.key])
-        return {"row": self.row, "after": after}
+        offset: dict[str, Any] = {"row": self.row, "after": _text(self.after)}
+        if self.seen is not None:
+            offset["seen"] = self.seen
+        if self.late is not None:
+            offset |= {"late": _text(self.late.after), "late_until": self.late.until}
+        return offset
 
     @classmethod
     def from_offset(cls, offset: dict[str, Any]) -> Self:
         try:
-            tracking, *key = json.loads(offset["after"]) if offset["after"] else ("",)
-            return cls(int(offset["row"]), Place(tracking, tuple(key)) if offset["after"] else None)
+            seen = int(offset["seen"]) if "seen" in offset else None
+            late_after = _place(offset.get("late", ""))
+            late = Late(late_after, int(offset["late_until"])) if late_after else None
+            return cls(int(offset["row"]), _place(offset["after"]), seen, late)
         except (KeyError, ValueError, TypeError):
             raise StateError(
                 "the offset is not one of pgpoll", remedy="use a checkpoint of its own for each source"
             ) from None
+
+
+def _text(place: Place | None) -> str:
+    return "" if place is None else json.dumps([place.tracking, *place.key])
+
+
+def _place(text: str) -> Place | None:
+    if not text:
+        return None
+    tracking, *key = json.loads(text)
+    return Place(tracking, tuple(key))
+
+
+class Future(NamedTuple):
+    """Rows that are dated after the server's clock, of which so many were counted, and the last of them."""
+
+    rows: int = 0
+    last: str = ""
+    cursor_is_ahead: bool = False  # what is read already goes beyond the clock
 
 
 @dataclass(frozen=True)
@@ -65,15 +105,24 @@ class Plan:
 
     start: Point
     rows: pa.Table
+    end: Point
 
-    @property
-    def end(self) -> Point:
-        last = self.rows.slice(self.rows.num_rows - 1).to_pylist()[0]
-        tracking, *key = last.values()
-        return Point(self.start.row + self.rows.num_rows, Place(tracking, tuple(key)))
+    @classmethod
+    def new_rows(cls, start: Point, rows: pa.Table, seen: int | None = None) -> Self:
+        """Rows behind all that were read; of transactions before `seen` there are no others up to the last one."""
+        return cls(start, rows, Point(start.row + rows.num_rows, last_place_of(rows), seen))
+
+    @classmethod
+    def late_rows(cls, start: Point, rows: pa.Table, seen: int, until: int, *, are_all: bool) -> Self:
+        """Rows of transactions from `seen` to before `until`, which came after what lies behind them was read."""
+        row = start.row + rows.num_rows
+        if are_all:
+            return cls(start, rows, Point(row, start.after, until))
+        return cls(start, rows, Point(row, start.after, seen, Late(last_place_of(rows), until)))
 
     def to_bytes(self) -> bytes:
-        meta = json.dumps({"version": _VERSION, "start": self.start.to_offset()}).encode()
+        fields = {"version": _VERSION, "start": self.start.to_offset(), "end": self.end.to_offset()}
+        meta = json.dumps(fields).encode()
         table = self.rows.replace_schema_metadata({_META: meta})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -87,15 +136,21 @@ class Plan:
             with pa.ipc.open_stream(path.read_bytes()) as reader:
                 rows = reader.read_all()
             meta = json.loads(rows.schema.metadata[_META])
-            if meta["version"] != _VERSION:
+            if meta["version"] not in _VERSIONS:
                 raise ValueError(f"version {meta['version']}")
-            return cls(Point.from_offset(meta["start"]), rows)
+            start = Point.from_offset(meta["start"])
+            return cls(start, rows, Point.from_offset(meta["end"])) if "end" in meta else cls.new_rows(start, rows)
         except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise StateError(
                 f"the plan of a batch cannot be read: {error}",
                 where=str(path),
                 remedy="restore it from a backup, or start anew with: headgate reset PIPELINE",
             ) from None
+
+
+def last_place_of(rows: pa.Table) -> Place:
+    tracking, *key = rows.slice(rows.num_rows - 1).to_pylist()[0].values()
+    return Place(tracking, tuple(key))
 
 
 class PlanBook:
@@ -144,6 +199,20 @@ class PlanBook:
             self._write("committed", b"%d" % row)
         for path in ended:
             path.unlink(missing_ok=True)
+
+    def future(self) -> Future:
+        """What the last look found."""
+        try:
+            return Future(*json.loads((self.directory / "future").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return Future()
+
+    def note_future(self, found: Future) -> bool:
+        """Keep what a look found; whether it is news."""
+        if found == self.future():
+            return False
+        self._write("future", json.dumps(found).encode())
+        return True
 
     def _plans(self) -> Iterator[tuple[int, int, Path]]:
         for path in sorted(self.directory.glob("*.plan")):

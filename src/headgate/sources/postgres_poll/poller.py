@@ -1,7 +1,8 @@
 """Plans batches and commits them: everything the source does but reading rows.
 
 Without destructive steps a batch begins behind the last row of the batch before, and ends before the first row that
-is not settled. With them it begins with the first row that is there, since what was delivered is gone or marked: no
+is not settled. A row that comes late, before rows that were read, is known by its transaction, and makes a batch with
+its like. With them it begins with the first row that is there, since what was delivered is gone or marked: no
 row can be missed, whatever its tracking value. That is right because a batch is only planned once all batches before
 it are committed.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import logging
 from functools import cached_property
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +20,37 @@ from psycopg import sql
 from pyarrow import csv
 
 from headgate.model import AuthError, StateError
-from headgate.sources.postgres_poll.connections import connected
+from headgate.sources.postgres_poll.connections import Connection, connected
 from headgate.sources.postgres_poll.options import PollOptions
-from headgate.sources.postgres_poll.plans import TRACKING, Place, Plan, PlanBook, Point
-from headgate.sources.postgres_poll.statements import count_left, last_place, next_rows, take_away
+from headgate.sources.postgres_poll.plans import TRACKING, Future, Place, Plan, PlanBook, Point
+from headgate.sources.postgres_poll.statements import (
+    SNAPSHOT,
+    Snapshot,
+    count_left,
+    future_rows,
+    last_place,
+    late_rows,
+    next_rows,
+    take_away,
+)
 from headgate.sources.postgres_poll.table import PolledTable, describe
 
-__all__ = ["Poller"]
+__all__ = ["Last", "Poller"]
 
 _log = logging.getLogger(__name__)
 
 _UNSETTLED = "unsettled"
+_ONE_SNAPSHOT = "set transaction isolation level repeatable read, read only"
+_FUTURE_COUNTED = 1000  # rows in the future are not counted beyond this
 # Somebody who holds a delivered row for long must not hold the pipeline: it tries again.
 _WAIT_FOR_LOCKS = "set local lock_timeout = '10s'"
+
+
+class Last(NamedTuple):
+    """Where a table ends, and the oldest transaction that may still write to it."""
+
+    place: Place
+    oldest: int
 
 
 class Poller:
@@ -63,26 +83,98 @@ class Poller:
         if not all(row.values()):
             raise AuthError(f"rows may not be taken away: no {right} on {where}", remedy=f"GRANT {right} ON {where}")
 
-    def last(self) -> Place | None:
-        """The last row of the table's order, now."""
+    def last(self) -> Last | None:
+        """Where the table ends now; None if it is empty."""
         with connected(self._options.url, self.table.where) as connection:
+            snapshot = _snapshot(connection)
             row = connection.execute(last_place(self.table)).fetchone()
         if row is None:
             return None
         tracking, *key = row.values()
-        return Place(tracking, tuple(key))
+        return Last(Place(tracking, tuple(key)), snapshot.oldest)
 
-    def plan(self, start: Point, limit: int | None, until: Place | None = None) -> Plan | None:
+    def plan(self, start: Point, limit: int | None, until: Last | None = None) -> Plan | None:
         """The batch that begins here, decided for good; None while there is nothing to read."""
         known = self.book.at(start)
         if known is not None:
             return known
-        rows = self._find(None if self._options.is_destructive else start.after, limit, until)
+        with connected(self._options.url, self.table.where) as connection, connection.transaction():
+            connection.execute(_ONE_SNAPSHOT)
+            if self._options.is_destructive:
+                plan = self._all_there(connection, start, limit, until)
+            else:
+                plan = self._settled(connection, start, limit, until)
+        if plan is not None:
+            self.book.add(plan)
+        return plan
+
+    def _all_there(self, connection: Connection, start: Point, limit: int | None, until: Last | None) -> Plan | None:
+        end = until.place if until else None
+        settled = Snapshot(0, 0)  # what was delivered is gone, so it does not matter who may still come
+        rows = self._find(connection, next_rows(self.table, self._options, settled, after=None, until=end, limit=limit))
+        return Plan.new_rows(start, rows) if rows.num_rows else None
+
+    def _settled(self, connection: Connection, start: Point, limit: int | None, until: Last | None) -> Plan | None:
+        snapshot = _snapshot(connection)
+        if until:  # a run that ends takes what was settled when it began
+            snapshot = snapshot._replace(oldest=min(snapshot.oldest, until.oldest))
+        late = self._late(connection, start, limit, snapshot)
+        if late is not None:
+            return late
+        statement = next_rows(
+            self.table,
+            self._options,
+            snapshot,
+            after=start.after,
+            until=until.place if until else None,
+            limit=limit,
+        )
+        rows = self._find(connection, statement)
+        if rows.num_rows:
+            return Plan.new_rows(start, rows, snapshot.oldest)
+        self._look_ahead(connection, start.after)
+        return None
+
+    def _late(self, connection: Connection, start: Point, limit: int | None, snapshot: Snapshot) -> Plan | None:
+        """Rows that belong before what is read: their transactions were not over, or had not begun to write, then."""
+        if start.after is None or start.seen is None or start.seen > snapshot.next:
+            return None  # nothing is read, nobody knows, or these are numbers of another server
+        rest, seen = start.late, start.seen
+        if rest is not None:
+            plan = self._late_between(connection, start, limit, snapshot, (seen, rest.until), rest.after)
+            if plan is not None:
+                return plan
+            seen = rest.until
+        return self._late_between(connection, start, limit, snapshot, (seen, snapshot.oldest))
+
+    def _late_between(
+        self,
+        connection: Connection,
+        start: Point,
+        limit: int | None,
+        snapshot: Snapshot,
+        transactions: tuple[int, int],
+        after: Place | None = None,
+    ) -> Plan | None:
+        assert start.after is not None
+        seen, until = transactions
+        statement = late_rows(
+            self.table, self._options, snapshot, seen=seen, until=until, after=after, end=start.after, limit=limit
+        )
+        rows = self._find(connection, statement)
         if not rows.num_rows:
             return None
-        plan = Plan(start, rows)
-        self.book.add(plan)
-        return plan
+        return Plan.late_rows(start, rows, seen, until, are_all=limit is None or rows.num_rows < limit)
+
+    def _look_ahead(self, connection: Connection, cursor: Place | None) -> None:
+        """Rows dated after the server's clock wait; somebody should know, as such a date is mostly a mistake."""
+        statement = future_rows(self.table, self._options, cursor, _FUTURE_COUNTED)
+        row = connection.execute(statement).fetchone() if statement else None
+        if row is None:
+            return
+        found = Future(row["rows"], row["last"], row["ahead"])
+        if self.book.note_future(found) and (found.rows or found.cursor_is_ahead):
+            _log.warning("rows are dated in the future", extra={"table": self.table.where, **found._asdict()})
 
     def planned(self, start: Point, end: Point) -> Plan | None:
         """The plan of a batch that Spark has logged; None if it is committed, so that nobody needs its rows."""
@@ -104,15 +196,14 @@ class Poller:
                 self._take_away(plan)
         self.book.forget(end.row)
 
-    def _find(self, after: Place | None, limit: int | None, until: Place | None) -> pa.Table:
-        statement = next_rows(self.table, self._options, after, until, limit)
-        with connected(self._options.url, self.table.where) as connection, connection.cursor().copy(statement) as copy:
+    def _find(self, connection: Connection, statement: sql.Composed) -> pa.Table:
+        """The rows of a statement up to the first that is not settled."""
+        with connection.cursor().copy(statement) as copy:
             text = b"".join(copy)
         keys = [f"key{i}" for i in range(len(self.table.key))]
         rows = _parse(text, [TRACKING, *keys])
-        if not self._options.is_destructive:
-            first = pc.index(rows[_UNSETTLED], "t").as_py()
-            rows = rows.slice(0, first) if first >= 0 else rows
+        first = pc.index(rows[_UNSETTLED], "t").as_py()
+        rows = rows.slice(0, first) if first >= 0 else rows
         return rows.drop_columns([_UNSETTLED]).combine_chunks()
 
     def _take_away(self, plan: Plan) -> None:
@@ -134,6 +225,11 @@ class Poller:
             _log.info(
                 "delivered rows were changed or deleted by others", extra={"table": self.table.where, "rows": kept}
             )
+
+
+def _snapshot(connection: Connection) -> Snapshot:
+    (row,) = connection.execute(SNAPSHOT).fetchall()
+    return Snapshot(row["oldest"], row["next"])
 
 
 def _parse(text: bytes, names: list[str]) -> pa.Table:

@@ -56,4 +56,11 @@ class PostgresPollSource(Source):
         return max(0, int(latest["row"]) - int(end["row"]))
 
     def describe(self) -> dict[str, Any]:
-        return {"table": self._options.table, "rows_changed_before_commit_total": self._poller.rows_kept}
+        future = self._poller.book.future()
+        return {
+            "table": self._options.table,
+            "rows_changed_before_commit_total": self._poller.rows_kept,
+            "rows_in_future": future.rows,
+            "last_in_future": future.last or None,
+            "cursor_is_ahead": future.cursor_is_ahead,
+        }

@@ -5,7 +5,9 @@ Keys travel as one array of texts for each column, which stays quick for a hundr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from psycopg import sql
 
@@ -13,40 +15,154 @@ from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import Place
 from headgate.sources.postgres_poll.table import PolledTable
 
-__all__ = ["count_left", "last_place", "next_rows", "rows_of", "take_away"]
+__all__ = [
+    "SNAPSHOT",
+    "Snapshot",
+    "count_left",
+    "future_rows",
+    "last_place",
+    "late_rows",
+    "next_rows",
+    "rows_of",
+    "take_away",
+]
 
 Columns = Sequence[Sequence[str]]
+Bounds = list[sql.Composable]
 
-# A row of a transaction that is not older than every running one. It is visible, but a transaction that began to
-# write before it may still commit a row that belongs before it. A row's xmin has 32 bits of the 64: what counts is
-# whether it lies among the numbers from the oldest running transaction to the next one to come.
-_IS_UNSETTLED = "((t.xmin::text::bigint - s.oldest) & 4294967295) < s.next - s.oldest"
-_SNAPSHOT = """(select pg_snapshot_xmin(x)::text::bigint as oldest, pg_snapshot_xmax(x)::text::bigint as next
-                from pg_current_snapshot() as x) as s"""
+SNAPSHOT = """
+select pg_snapshot_xmin(x)::text::bigint as oldest, pg_snapshot_xmax(x)::text::bigint as next
+from pg_current_snapshot() as x
+"""
+# What clocks say that a tracking column may go by, the earliest and the latest. A time without time zone does not say
+# whose it is: it lies in the future when it does so everywhere on Earth.
+_WEST, _EAST = "(now() at time zone 'UTC' - interval '12 hours')", "(now() at time zone 'UTC' + interval '14 hours')"
+_CLOCKS = {
+    "timestamp with time zone": ("now()", "now()"),
+    "timestamp without time zone": (_WEST, _EAST),
+    "date": (f"{_WEST}::date", f"{_EAST}::date"),
+}
+_LEAST = {"smallint": -(2**15), "integer": -(2**31), "bigint": -(2**63)}
+
+
+class Snapshot(NamedTuple):
+    """Numbers of transactions: of the oldest that may still run, and of the next to come."""
+
+    oldest: int
+    next: int
 
 
 def next_rows(
-    table: PolledTable, options: PollOptions, after: Place | None, until: Place | None, limit: int | None
+    table: PolledTable,
+    options: PollOptions,
+    snapshot: Snapshot,
+    *,
+    after: Place | None,
+    until: Place | None,
+    limit: int | None,
 ) -> sql.Composed:
-    """Tracking value, key, and whether the row is unsettled, in order, as CSV."""
+    """Rows behind a place."""
+    bounds: Bounds = [_compared(table, ">", after)] if after else []
+    bounds += [_compared(table, "<=", until)] if until else []
+    if (clocks := _clocks(table)) and options.future_rows == "wait" and not options.is_destructive:
+        bounds.append(sql.SQL("{} <= {}").format(_tracking(table), clocks[1]))
+    return _rows(table, options, snapshot, bounds, limit)
+
+
+def late_rows(
+    table: PolledTable,
+    options: PollOptions,
+    snapshot: Snapshot,
+    *,
+    seen: int,
+    until: int,
+    after: Place | None,
+    end: Place,
+    limit: int | None,
+) -> sql.Composed:
+    """Rows up to `end` whose transactions were not over when rows up to there were read, as far back as is looked."""
+    bounds = [_compared(table, "<=", end), _is_among(seen, until), _is_near(table, options, end)]
+    bounds += [_compared(table, ">", after)] if after else []
+    return _rows(table, options, snapshot, bounds, limit)
+
+
+def future_rows(table: PolledTable, options: PollOptions, cursor: Place | None, most: int) -> sql.Composed | None:
+    """How many rows are dated after the clock, the last of them, and whether the cursor is; None without a clock."""
+    clocks = _clocks(table)
+    if clocks is None:
+        return None
+    clock = clocks[1]
+    ahead = (
+        sql.SQL("{} > {}").format(_cast(sql.Literal(cursor.tracking), table.tracking.type), clock)
+        if cursor
+        else sql.SQL("false")
+    )
+    ahead_rows = sql.SQL("select {} as at from {} as t where {} order by 1 limit {}").format(
+        _tracking(table),
+        _name(table),
+        sql.SQL(" and ").join([sql.SQL("{} > {}").format(_tracking(table), clock), *_wanted(options)]),
+        most,
+    )
+    return sql.SQL("select count(*) as rows, coalesce(max(at)::text, '') as last, {} as ahead from ({}) as f").format(
+        ahead, ahead_rows
+    )
+
+
+def _rows(
+    table: PolledTable, options: PollOptions, snapshot: Snapshot, bounds: Bounds, limit: int | None
+) -> sql.Composed:
+    """Tracking value, key, and whether the row is unsettled, in order, as CSV.
+
+    A row is unsettled if its transaction is not older than every running one: one that began to write before it may
+    still commit a row that belongs before it.
+    """
     order = [table.tracking, *table.key]
     parts = [sql.SQL("t.{}").format(sql.Identifier(column.name)) for column in order]
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(part) for part in parts)
-    bounds: list[sql.Composable] = [sql.SQL("{} is not null").format(parts[0])]
-    bounds += [_compared(table, ">", after)] if after else []
-    bounds += [_compared(table, "<=", until)] if until else []
-    bounds += [sql.SQL("({})").format(sql.SQL(options.filter))] if options.filter else []
-    if options.processed_column:
-        bounds.append(sql.SQL("t.{} is not true").format(sql.Identifier(options.processed_column)))
-    return sql.SQL("copy (select {}, {} from {} as t, {} where {} order by {}{}) to stdout (format csv)").format(
-        texts,
-        sql.SQL(_IS_UNSETTLED),
+    return sql.SQL("copy (select {}, {} from {} as t where {} order by {}{}) to stdout (format csv)").format(
+        sql.SQL(", ").join(sql.SQL("{}::text").format(part) for part in parts),
+        _is_among(snapshot.oldest, snapshot.next),
         _name(table),
-        sql.SQL(_SNAPSHOT),
-        sql.SQL(" and ").join(bounds),
+        sql.SQL(" and ").join([sql.SQL("{} is not null").format(parts[0]), *bounds, *_wanted(options)]),
         sql.SQL(", ").join(parts),
         sql.SQL(" limit {}").format(limit) if limit is not None else sql.SQL(""),
     )
+
+
+def _wanted(options: PollOptions) -> Bounds:
+    bounds: Bounds = [sql.SQL("({})").format(sql.SQL(options.filter))] if options.filter else []
+    if options.processed_column:
+        bounds.append(sql.SQL("t.{} is not true").format(sql.Identifier(options.processed_column)))
+    return bounds
+
+
+def _is_among(first: int, end: int) -> sql.Composable:
+    """Whether a row's transaction lies between two. `xmin` has 32 bits of the 64, so their distance is what counts."""
+    if end <= first:
+        return sql.SQL("false")
+    return sql.SQL("((t.xmin::text::bigint - {}) & 4294967295) < {}").format(first, end - first)
+
+
+def _is_near(table: PolledTable, options: PollOptions, end: Place) -> sql.Composable:
+    """Not further back than the overlap; of types that have none, rows with the same tracking value."""
+    type_, value = table.tracking.type, sql.Literal(end.tracking)
+    if (clocks := _clocks(table)) is not None:
+        bound = sql.SQL("(least({}, {}) - {})").format(
+            _cast(value, type_), clocks[0], sql.SQL("{}::interval").format(f"{options.overlap} milliseconds")
+        )
+        return sql.SQL("{} >= {}").format(_tracking(table), _cast(bound, type_))
+    if type_ in _LEAST:
+        value = sql.Literal(str(max(_LEAST[type_], int(end.tracking) - options.overlap_values)))
+    return sql.SQL("{} >= {}").format(_tracking(table), _cast(value, type_))
+
+
+def _clocks(table: PolledTable) -> tuple[sql.SQL, sql.SQL] | None:
+    """What the tracking column may call now; None if it is not of time. `timestamp(3)` is one, too."""
+    found = _CLOCKS.get(re.sub(r"\(\d\)", "", table.tracking.type))
+    return (sql.SQL(found[0]), sql.SQL(found[1])) if found else None
+
+
+def _tracking(table: PolledTable) -> sql.Composed:
+    return sql.SQL("t.{}").format(sql.Identifier(table.tracking.name))
 
 
 def last_place(table: PolledTable) -> sql.Composed:
