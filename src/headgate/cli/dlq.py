@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import Config, load
 from headgate.model import ConnectError, UsageError
-from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters
+from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters, Selection
 from headgate.pipeline.assemble import pipeline_dir
 
 __all__ = ["dlq"]
@@ -23,7 +24,8 @@ dlq = typer.Typer(
 
 PipelineArgument = Annotated[str, typer.Argument(help="Name of the pipeline.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Only those of this reason, such as cap.")]
-NumbersArgument = Annotated[list[int] | None, typer.Argument(help="Numbers of dead letters; none means all.")]
+NumbersArgument = Annotated[list[int] | None, typer.Argument(help="Numbers of dead letters.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 
 @dlq.command("list")
@@ -79,6 +81,7 @@ def replay(
     numbers: NumbersArgument = None,
     config: ConfigOption = None,
     reason: ReasonOption = None,
+    everything: AllOption = False,
     to: Annotated[str | None, typer.Option("--to", help="Another destination: TOPIC or STREAM/TOPIC.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +93,8 @@ def replay(
     """
     loaded = load(config)
     _must_exist(loaded, pipeline)
-    body: dict[str, Any] = {"numbers": numbers or []} | ({"reason": reason} if reason else {})
+    chosen = Selection(tuple(numbers or ()), reason, everything)
+    body: dict[str, Any] = {name: value for name, value in asdict(chosen).items() if value}
     if to:
         stream, _, topic = to.rpartition("/")
         body["to"] = {"stream": stream, "topic": topic}
@@ -114,6 +118,7 @@ def purge(
     numbers: NumbersArgument = None,
     config: ConfigOption = None,
     reason: ReasonOption = None,
+    everything: AllOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Throw dead letters away. They were never delivered.
@@ -121,10 +126,11 @@ def purge(
     Example: headgate dlq purge orders --reason denylist --yes
     """
     store = _store(load(config), pipeline)
+    chosen = Selection(tuple(numbers or ()), reason, everything)
     count = len(numbers) if numbers else sum(n for name, n in store.counts().items() if reason in (None, name))
     if not yes and not typer.confirm(f"Throw {count} dead letters of {pipeline} away?", err=True):
         raise typer.Exit(1)
-    note(f"{pipeline}: {store.purge(numbers or (), reason):,} thrown away")
+    note(f"{pipeline}: {store.purge(chosen):,} thrown away")
 
 
 def _store(config: Config, pipeline: str) -> DeadLetters:

@@ -9,7 +9,7 @@ import typer
 from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
 from headgate.config import Config, load
-from headgate.model import ConnectError
+from headgate.model import ConnectError, OccupiedError
 
 __all__ = ["pipeline", "reload"]
 
@@ -65,9 +65,12 @@ def abandon_batch(
     Before this, look whether admission.on_admission_failure = "dlq" would keep them.
     """
     loaded = load(config)
-    if not yes and not typer.confirm(f"Lose the rows of the batch of {key} that keeps failing?", err=True):
+    batch_id = _ask(loaded, f"/pipelines/{key}")["failing_batch"]
+    if batch_id is None:
+        raise OccupiedError(f"no batch of {key} is failing", remedy="there is nothing to abandon: headgate status")
+    if not yes and not typer.confirm(f"Lose the rows of batch {batch_id} of {key}, which keeps failing?", err=True):
         raise typer.Exit(1)
-    answer = _ask(loaded, f"/pipelines/{key}/abandon-batch", method="POST")
+    answer = _ask(loaded, f"/pipelines/{key}/abandon-batch", method="POST", body={"batch_id": batch_id})
     note(f"{answer['pipeline']}: batch {answer['abandoned_batch']} abandoned")
 
 
@@ -91,8 +94,8 @@ def _order(key: str, order: str, config: Any) -> None:
     note(f"{answer['pipeline']}: {order} ({answer['status']})")
 
 
-def _ask(config: Config, path: str, *, method: str = "GET") -> dict[str, Any]:
+def _ask(config: Config, path: str, *, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
     url = control_url(config)
     if url is None:
         raise ConnectError("headgate is not running", remedy="start it with: headgate run")
-    return ask(f"{url}{path}", config, method=method)
+    return ask(f"{url}{path}", config, method=method, body=body)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from headgate.control.endpoints import Endpoint
 from headgate.control.pipeline_routes import NO_PIPELINE, Control, answering
 from headgate.control.pipelines import NotFoundError
-from headgate.control.requests import bad_request, json_body, number, numbers, text
+from headgate.control.requests import SELECTORS, bad_request, json_body, number, refuse_unknown, selection, text
 from headgate.model.destination import Destination
 
 __all__ = ["dead_letter_endpoints"]
@@ -34,6 +34,7 @@ class _Handlers:
     async def some(self, request: Request) -> Any:
         store = self._control().dead_letters(request.path_params["key"])
         query = request.query_params
+        refuse_unknown(query, tuple(_QUERY), where="the query")
         listing = partial(
             store.list,
             reason=query.get("reason"),
@@ -53,28 +54,27 @@ class _Handlers:
         return found.as_dict(payload=True)
 
     async def replay(self, request: Request) -> Any:
-        body = await json_body(request)
+        body = await json_body(request, *SELECTORS, "to")
         replaying = partial(
             self._control().replay,
             request.path_params["key"],
-            numbers=numbers(body),
-            reason=text(body, "reason"),
-            to=_target(body.get("to")),
+            selection(body),
+            to=_target(body) if "to" in body else None,
         )
         return await to_thread.run_sync(replaying)
 
     async def purge(self, request: Request) -> Any:
         store = self._control().dead_letters(request.path_params["key"])
-        body = await json_body(request)
-        return {"purged": await to_thread.run_sync(partial(store.purge, numbers(body), text(body, "reason")))}
+        body = await json_body(request, *SELECTORS)
+        return {"purged": await to_thread.run_sync(store.purge, selection(body))}
 
 
-def _target(to: Any) -> Destination | None:
-    if to is None:
-        return None
-    if not isinstance(to, dict) or not isinstance(to.get("topic"), str):
+def _target(body: dict[str, Any]) -> Destination:
+    to = body["to"]
+    if not isinstance(to, dict) or not to.get("topic"):
         raise bad_request('to is an object such as {"stream": "shop", "topic": "orders"}')
-    return Destination(str(to.get("stream") or ""), to["topic"])
+    refuse_unknown(to, ("stream", "topic"), where="to")
+    return Destination(text(to, "stream") or "", text(to, "topic") or "")
 
 
 def dead_letter_endpoints(control: Control) -> list[Endpoint]:
@@ -101,7 +101,8 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.replay),
             "Send dead letters on.",
             tag,
-            body='{"numbers": [1], "reason": "cap", "to": {"stream": "s", "topic": "t"}}; all if nothing is said',
+            body='One of {"numbers": [1]}, {"reason": "cap"}, {"all": true}; '
+            'with "to": {"stream": "s", "topic": "t"} to another destination',
             problems={**problems, 409: "A batch is being delivered."},
         ),
         Endpoint(
@@ -110,7 +111,7 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.purge),
             "Throw dead letters away.",
             tag,
-            body='{"numbers": [1], "reason": "cap"}; all if nothing is said',
+            body='One of {"numbers": [1]}, {"reason": "cap"}, {"all": true}',
             problems=problems,
         ),
     ]

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from headgate.control.endpoints import Endpoint
 from headgate.control.pipelines import NotFoundError, PipelineControl
 from headgate.control.problems import problem
-from headgate.control.requests import bad_request, json_body
-from headgate.model import HeadgateError, Kind
+from headgate.control.requests import bad_request, everything, json_body
+from headgate.model import HeadgateError, Kind, UsageError
 
 __all__ = ["NO_PIPELINE", "Control", "answering", "pipeline_endpoints"]
 
@@ -55,6 +55,7 @@ class _Handlers:
         """A method of the control with the path's key, in a thread: it may wait for a server."""
 
         async def work(request: Request) -> Any:
+            await json_body(request)
             return await to_thread.run_sync(getattr(self._control(), name), request.path_params["key"], *arguments)
 
         return work
@@ -68,11 +69,24 @@ class _Handlers:
     async def destinations(self, request: Request) -> Any:
         return {"destinations": await to_thread.run_sync(self._control().destinations, request.path_params["key"])}
 
-    async def reload(self, _: Request) -> Any:
+    async def abandon(self, request: Request) -> Any:
+        body = await json_body(request, "batch_id", "all")
+        batch_id = body.get("batch_id")
+        if "batch_id" in body and (type(batch_id) is not int or batch_id < 0):
+            raise bad_request("batch_id is a number")
+        if everything(body) == ("batch_id" in body):
+            raise UsageError(
+                "which batch?",
+                remedy='send {"batch_id": N}, the failing_batch of the status, or {"all": true}, whichever fails now',
+            )
+        return await to_thread.run_sync(self._control().abandon, request.path_params["key"], batch_id)
+
+    async def reload(self, request: Request) -> Any:
+        await json_body(request)
         return await to_thread.run_sync(self._control().reload)
 
     async def explain(self, request: Request) -> Any:
-        rows = (await json_body(request)).get("rows")
+        rows = (await json_body(request, "rows")).get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or len(rows) > _MOST_ROWS:
             raise bad_request('the body has no rows: send {"rows": [{"kind": "order"}]}, a thousand at most')
         return {"rows": await to_thread.run_sync(self._control().explain, request.path_params["key"], rows)}
@@ -117,9 +131,11 @@ def pipeline_endpoints(control: Control) -> list[Endpoint]:
             for order, summary in _ORDERS.items()
         ),
         Endpoint(
-            "POST", "/pipelines/{key}/abandon-batch", answering(handlers.calling("abandon"), 202),
+            "POST", "/pipelines/{key}/abandon-batch", answering(handlers.abandon, 202),
             "Give up the batch that keeps failing; its rows are lost.", "pipelines", status=202,
-            problems={**NO_PIPELINE, 409: "No batch is failing."}, also=_aliases("/cdc/abandon-batch"),
+            body='{"batch_id": 12}, the failing_batch of the status; or {"all": true}, whichever fails now',
+            problems={**NO_PIPELINE, 400: "The body names no batch.", 409: "No such batch is failing."},
+            also=_aliases("/cdc/abandon-batch"),
         ),
         Endpoint(
             "POST", "/reload", answering(handlers.reload),

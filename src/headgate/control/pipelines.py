@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.model import ConfigError, OccupiedError, UsageError
-from headgate.model.dead_letters import DeadLetter, DeadLetters
+from headgate.model.dead_letters import DeadLetter, DeadLetters, Selection
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.explain import explain_row
 from headgate.pipeline.routing.replay import replay
@@ -104,15 +104,18 @@ class PipelineControl:
         }[order]()
         return {"pipeline": supervisor.spec.name, "order": order, "status": supervisor.reporter.report.status.value}
 
-    def abandon(self, key: str) -> dict[str, Any]:
-        """Give up the batch that keeps failing. Its rows are lost."""
+    def abandon(self, key: str, batch_id: int | None = None) -> dict[str, Any]:
+        """Give up the batch that keeps failing, if it is this one. Its rows are lost."""
         supervisor = self.find(key)
-        batch_id = supervisor.abandon()
-        if batch_id is None:
+        abandoned = supervisor.abandon(batch_id)
+        if abandoned is None:
+            which = "no batch" if batch_id is None else f"batch {batch_id}"
+            is_not = "" if batch_id is None else "not "
             raise OccupiedError(
-                f"no batch of {supervisor.spec.name} is failing", remedy="there is nothing to abandon; see its status"
+                f"{which} of {supervisor.spec.name} is {is_not}failing",
+                remedy="there is nothing to abandon; see failing_batch in its status",
             )
-        return {"pipeline": supervisor.spec.name, "abandoned_batch": batch_id}
+        return {"pipeline": supervisor.spec.name, "abandoned_batch": abandoned}
 
     def reload(self) -> dict[str, Any]:
         """Read the configuration again and use its routes, mappings and lists; on any error everything stays."""
@@ -156,17 +159,16 @@ class PipelineControl:
     def replay(
         self,
         key: str,
+        chosen: Selection,
         *,
-        numbers: Sequence[int] = (),
-        reason: str | None = None,
         to: Destination | None = None,
     ) -> dict[str, Any]:
-        """Send dead letters on: those of these numbers, or of a reason, or all."""
+        """Send dead letters on."""
         supervisor = self.find(key)
         routing = _routing(supervisor)
         delivered, after = 0, 0
         kept: Counter[str] = Counter()
-        while letters := self._letters(key, numbers, reason, after):
+        while letters := self._letters(key, chosen, after):
             after = letters[-1].number
             query = supervisor.query
             if query is not None and not query.between_batches.acquire(timeout=_REPLAY_WAIT_S):
@@ -178,16 +180,16 @@ class PipelineControl:
                     query.between_batches.release()
             delivered += result.delivered
             kept.update(result.kept)
-            if numbers:
+            if chosen.numbers:
                 break
         return {"pipeline": supervisor.spec.name, "delivered": delivered, "kept": dict(kept)}
 
-    def _letters(self, key: str, numbers: Sequence[int], reason: str | None, after: int) -> list[DeadLetter]:
+    def _letters(self, key: str, chosen: Selection, after: int) -> list[DeadLetter]:
         store = self.dead_letters(key)
-        if not numbers:
-            return store.list(reason=reason, after=after, limit=_REPLAY_CHUNK)
-        found = [letter for number in numbers if (letter := store.get(number)) is not None]
-        if len(found) < len(numbers):
+        if not chosen.numbers:
+            return store.list(reason=chosen.reason, after=after, limit=_REPLAY_CHUNK)
+        found = [letter for number in chosen.numbers if (letter := store.get(number)) is not None]
+        if len(found) < len(chosen.numbers):
             raise NotFoundError("some of these dead letters do not exist", remedy="list them: headgate dlq list")
         return found
 

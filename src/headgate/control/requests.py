@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
 
 from headgate.model import HeadgateError, UsageError
+from headgate.model.dead_letters import Selection
 
-__all__ = ["bad_request", "json_body", "number", "numbers", "text"]
+__all__ = [
+    "SELECTORS",
+    "bad_request",
+    "everything",
+    "json_body",
+    "number",
+    "refuse_unknown",
+    "selection",
+    "text",
+]
+
+SELECTORS = ("numbers", "reason", "all")  # of dead letters; a body has one of them
 
 _MOST_BYTES = 4 << 20
 _MOST_DEPTH = 100
 
 
-async def json_body(request: Request) -> dict[str, Any]:
-    """The body as an object; empty if there is none."""
+async def json_body(request: Request, *keys: str) -> dict[str, Any]:
+    """The body as an object with no keys but these; empty if there is none."""
     raw = b""
     async for chunk in request.stream():
         raw += chunk
@@ -33,7 +47,16 @@ async def json_body(request: Request) -> dict[str, Any]:
         raise bad_request("the body is not an object")
     if _depth(fields) > _MOST_DEPTH:
         raise bad_request(f"the body is nested more than {_MOST_DEPTH} deep")
+    refuse_unknown(fields, keys)
     return fields
+
+
+def refuse_unknown(fields: Mapping[str, Any], keys: Sequence[str], where: str = "the body") -> None:
+    """A key that nobody reads may be one that was meant to say less: what is not understood is not done."""
+    for unknown in fields.keys() - set(keys):
+        near = difflib.get_close_matches(unknown, keys, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys) or 'none'}"
+        raise UsageError(f"{where} has an unknown key {unknown[:40]!r}", remedy=f"{hint} See GET /openapi.json")
 
 
 def _no_number(name: str) -> None:
@@ -52,18 +75,29 @@ def _depth(value: Any) -> int:
 
 def text(body: dict[str, Any], name: str) -> str | None:
     """A text in a body, or nothing."""
-    found = body.get(name)
-    if found is not None and not isinstance(found, str):
+    if name not in body:
+        return None
+    found = body[name]
+    if not isinstance(found, str) or not found:
         raise bad_request(f"{name} is a text")
     return found
 
 
-def numbers(body: dict[str, Any]) -> list[int]:
-    """The numbers of dead letters in a body."""
-    found = body.get("numbers", [])
-    if not isinstance(found, list) or not all(type(each) is int and 0 <= each < 2**63 for each in found):
+def selection(body: dict[str, Any]) -> Selection:
+    """The dead letters that a body chooses by one of `SELECTORS`."""
+    numbers = body.get("numbers", [])
+    if not isinstance(numbers, list) or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
         raise bad_request("numbers is a list of numbers")
-    return found
+    if "numbers" in body and not numbers:
+        raise bad_request("numbers is empty")
+    return Selection(tuple(numbers), text(body, "reason"), everything(body))
+
+
+def everything(body: dict[str, Any]) -> bool:
+    """Whether a body says `"all": true`; nothing else stands for everything."""
+    if "all" in body and body["all"] is not True:
+        raise bad_request("all is true, or left out")
+    return "all" in body
 
 
 def number(text: str | None, default: int) -> int:

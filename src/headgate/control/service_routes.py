@@ -13,9 +13,10 @@ from headgate.control import metrics
 from headgate.control.dashboard import Stores
 from headgate.control.dead_letter_routes import dead_letter_endpoints
 from headgate.control.endpoints import Endpoint, openapi
-from headgate.control.pipeline_routes import pipeline_endpoints
+from headgate.control.pipeline_routes import answering, pipeline_endpoints
 from headgate.control.pipelines import PipelineControl
 from headgate.control.problems import problem
+from headgate.control.requests import json_body
 from headgate.control.snapshots import SnapshotMaker, snapshot_endpoints
 from headgate.model import HeadgateError, InternalError
 from headgate.pipeline.report import Report
@@ -82,9 +83,10 @@ class _Handlers:
             return problem(404, f"no destination writes to a stream {name!r}", "add ?stream=NAME of a nats destination")
         return JSONResponse(info)
 
-    async def shutdown(self, _: Request) -> Response:
+    async def shutdown(self, request: Request) -> Any:
+        await json_body(request)  # who names a pipeline does not mean all of them
         self._service().request_stop()
-        return JSONResponse({"status": "stopping"}, status_code=202)
+        return {"status": "stopping"}
 
     async def describe(self, _: Request) -> Response:
         return JSONResponse(description())
@@ -110,7 +112,10 @@ def control_endpoints(service: Callable[[], Controlled]) -> list[Endpoint]:
         *pipeline_endpoints(lambda: service().control()),
         *dead_letter_endpoints(lambda: service().control()),
         *snapshot_endpoints(service),
-        Endpoint("POST", "/shutdown", handlers.shutdown, "Stop everything, cleanly.", "service", status=202),
+        Endpoint(
+            "POST", "/shutdown", answering(handlers.shutdown, 202), "Stop everything, cleanly.", "service", status=202,
+            problems={400: "It takes no body."},
+        ),
     ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from headgate.control.endpoints import Endpoint
 from headgate.control.problems import problem
-from headgate.control.requests import json_body
+from headgate.control.requests import json_body, text
 from headgate.model import ConfigError, HeadgateError
 
 __all__ = ["SnapshotMaker", "snapshot_endpoints"]
@@ -37,13 +37,13 @@ def snapshot_endpoints(service: Callable[[], SnapshotMaker]) -> list[Endpoint]:
     async def ask(request: Request) -> Response:
         """A body such as `{"table": "shop.users"}`; `method` and `chunk_rows` may stand beside it."""
         try:
-            body = await json_body(request)
-            options = {name: value for name, value in body.items() if name != "table"}
-            table = body["table"]
-        except (HeadgateError, KeyError):
+            body = await json_body(request, "table", "method", "chunk_rows")
+            table = text(body, "table")
+        except HeadgateError as error:
+            return problem(400, str(error), error.remedy)
+        if table is None:
             return problem(400, "the body names no table", 'send JSON: {"table": "users"}')
-        if not isinstance(table, str) or not options.keys() <= {"method", "chunk_rows"}:
-            return problem(400, "an unknown option", "options: table, method, chunk_rows")
+        options = {name: value for name, value in body.items() if name != "table"}
         try:
             answer = await to_thread.run_sync(partial(service().request_snapshot, table, **options))
         except HeadgateError as error:

@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgate.model.destination import Destination
-from headgate.model.errors import CapacityError, StateError
+from headgate.model.errors import CapacityError, StateError, UsageError
 
-__all__ = ["DEAD_LETTERS", "UNREADABLE", "DeadLetter", "DeadLetters"]
+__all__ = ["DEAD_LETTERS", "UNREADABLE", "DeadLetter", "DeadLetters", "Selection"]
 
 DEAD_LETTERS = "dead_letters.sqlite"  # in the directory of a pipeline
 UNREADABLE = "unreadable"  # of a source's row that cannot become an event; what is kept of it is no payload
@@ -86,6 +86,22 @@ class DeadLetter:
         return shown | ({"payload": _readable(self.payload)} if payload else {})
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which dead letters to act on: by number, by reason, or all of them. Naming none of these is refused."""
+
+    numbers: tuple[int, ...] = ()
+    reason: str | None = None
+    all: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.numbers) + (self.reason is not None) + self.all != 1:
+            raise UsageError(
+                "which dead letters? Say one of: their numbers, a reason, all",
+                remedy='over HTTP {"numbers": [17]}, {"reason": "cap"} or {"all": true}; of a command --reason, --all',
+            )
+
+
 class DeadLetters:
     """The rows of one pipeline. Opens the file for every call, so any thread and process may use it."""
 
@@ -139,13 +155,13 @@ class DeadLetters:
             db.executemany("DELETE FROM dead_letters WHERE number = ?", ((number,) for number in numbers))
             return db.total_changes - before
 
-    def purge(self, numbers: Sequence[int] = (), reason: str | None = None) -> int:
-        """Throw away these, or those of a reason, or all; returns how many."""
-        if numbers:
-            return self.remove(numbers)
+    def purge(self, chosen: Selection) -> int:
+        """Throw dead letters away; returns how many."""
+        if chosen.numbers:
+            return self.remove(chosen.numbers)
         with self._open() as db:
             before = db.total_changes
-            db.execute("DELETE FROM dead_letters WHERE :reason IS NULL OR reason = :reason", {"reason": reason})
+            db.execute("DELETE FROM dead_letters WHERE :reason IS NULL OR reason = :reason", {"reason": chosen.reason})
             return db.total_changes - before
 
     def counts(self) -> dict[str, int]:

@@ -58,9 +58,11 @@ class Ordeal:
         """The batch that fails, if one does."""
         return self._batch_id
 
-    def abandon(self) -> int | None:
-        """Give up the batch that fails; None if none does."""
+    def abandon(self, batch_id: int | None = None) -> int | None:
+        """Give up the batch that fails, or only this one; None if it does not."""
         with self._changed:
+            if batch_id not in (None, self._batch_id):
+                return None
             self._abandoned = self._batch_id
             self._changed.notify_all()
             return self._abandoned

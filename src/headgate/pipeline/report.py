@@ -48,6 +48,7 @@ class Report:
     lag_rows: int | None = None
     error: dict[str, str] | None = None
     failures_in_row: int = 0  # to complete a batch
+    failing_batch: int | None = None  # which can be abandoned
     last_abandon_at: float | None = None  # seconds since the epoch
     abandoned_total: int = 0  # batches given up by hand
     history: tuple[StatusChange, ...] = ()  # the last ones, oldest first

@@ -62,6 +62,7 @@ class Supervisor:
         source = self.spec.source.describe()
         return replace(
             with_source_error(self.reporter.report, source.get("error")),
+            failing_batch=self.ordeal.batch_id,
             source_details=source,
             destination_details=destinations,
             routing=self.routing.describe() if self.routing else {},
@@ -107,12 +108,12 @@ class Supervisor:
         self._thread = self._new_thread()
         self._thread.start()
 
-    def abandon(self) -> int | None:
-        """Give up the batch that keeps failing; None if none does. Its rows are lost."""
-        batch_id = self.ordeal.abandon()
-        if batch_id is not None and not self._thread.is_alive():
+    def abandon(self, batch_id: int | None = None) -> int | None:
+        """Give up the batch that keeps failing, or only this one; None if it does not. Its rows are lost."""
+        abandoned = self.ordeal.abandon(batch_id)
+        if abandoned is not None and not self._thread.is_alive():
             self.restart()
-        return batch_id
+        return abandoned
 
     def _say(self) -> None:
         self._command.set()

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.model import DeliveryError, Status
+from headgate.model.dead_letters import DeadLetter, Selection
 from headgate.model.destination import Destination as Wanted
 
 from .conftest import ROUTED, Shop, serving
@@ -248,6 +250,56 @@ def test_r51_destinations(busy: Shop) -> None:
         assert {each["pipeline"] for each in everything} == {"p", "plain"}
 
 
+_ALL = {"abandon-batch": {"all": True}}
+
+
+def test_what_is_not_understood_is_not_done(busy: Shop) -> None:
+    """A misspelt key once purged everything."""
+    letters = busy.supervisor("p").spec.dead_letters
+    assert letters is not None
+    letters.purge(Selection(all=True))
+    letters.add([DeadLetter(f"o-{n}", "", Wanted("", "t"), "cap", str(n), b"x") for n in range(3)])
+    kept = [letter.number for letter in letters.list()]
+    base = "/pipelines/p/dead-letters"
+    wrong: list[tuple[str, Any, str]] = [
+        *((f"{base}/{verb}", body, hint) for verb in ("purge", "replay") for body, hint in _NOTHING_CHOSEN),
+        (f"{base}/replay", {"all": True, "to": {"topic": "t", "straem": "s"}}, "did you mean stream?"),
+        (f"{base}/replay", {"all": True, "to": None}, "to is an object"),
+        ("/pipelines/p/abandon-batch", None, "which batch?"),
+        ("/pipelines/p/abandon-batch", {"batch": 1}, "did you mean batch_id?"),
+        ("/pipelines/p/abandon-batch", {"batch_id": "1"}, "batch_id is a number"),
+        ("/pipelines/p/abandon-batch", {"batch_id": 1, "all": True}, "which batch?"),
+        ("/pipelines/p/stop", {"when": "later"}, "known: none"),
+        ("/reload", {"pipeline": "p"}, "known: none"),
+        ("/shutdown", {"pipeline": "p"}, "known: none"),
+        ("/pipelines/p/explain", {"rows": [], "row": {}}, "did you mean rows?"),
+        ("/snapshots", {"tabel": "users"}, "did you mean table?"),
+    ]
+    for client in serving(busy):
+        for path, body, hint in wrong:
+            answer = client.post(path, json=body) if body is not None else client.post(path)
+            assert (answer.status_code, hint in answer.text) == (400, True), (path, body, answer.text)
+        assert client.get(f"{base}?resaon=cap").status_code == 400
+        assert [letter.number for letter in letters.list()] == kept
+        assert client.post(f"{base}/purge", json={"numbers": kept[:1]}).json() == {"purged": 1}
+        assert client.post(f"{base}/purge", json={"all": True}).json() == {"purged": 2}
+
+
+_NOTHING_CHOSEN: list[tuple[Any, str]] = [
+    (None, "which dead letters?"),
+    ({}, "which dead letters?"),
+    ({"resaon": "cap"}, "did you mean reason?"),
+    ({"reason": None}, "reason is a text"),
+    ({"reason": ""}, "reason is a text"),
+    ({"numbers": []}, "numbers is empty"),
+    ({"numbers": [True]}, "numbers is a list of numbers"),
+    ({"numbers": [1], "reason": "cap"}, "which dead letters?"),
+    ({"all": False}, "all is true"),
+    ({"all": 1}, "all is true"),
+    ({"all": True, "reason": "cap"}, "which dead letters?"),
+]
+
+
 def test_a_pipeline_is_known_by_its_source_and_what_is_not_there_is_named(client: httpx.Client) -> None:
     assert client.get("/sources/clicks").json()["pipeline"] in ("p", "plain")
     assert client.get("/connectors/p").json() == client.get("/pipelines/p").json()
@@ -255,9 +307,9 @@ def test_a_pipeline_is_known_by_its_source_and_what_is_not_there_is_named(client
     answer = client.get("/pipelines/nobody")
     assert (answer.status_code, answer.json()["remedy"]) == (404, "pipelines that run: p, plain")
     for rest in ("pause", "resume", "restart", "stop", "abandon-batch"):
-        assert client.post(f"/pipelines/nobody/{rest}").status_code == 404
+        assert client.post(f"/pipelines/nobody/{rest}", json=_ALL.get(rest)).status_code == 404
         assert client.get(f"/pipelines/p/{rest}").status_code == 405
-    idle = client.post("/pipelines/p/abandon-batch")
+    idle = client.post("/pipelines/p/abandon-batch", json=_ALL["abandon-batch"])
     assert (idle.status_code, idle.json()["title"]) == (409, "no batch of p is failing")
 
 

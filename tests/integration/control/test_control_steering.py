@@ -129,7 +129,10 @@ def test_a_pipeline_from_failure_to_end(shop: Shop, client: httpx.Client) -> Non
     assert "version 99, this headgate reads version 1" in old["error"]["message"]
 
     # The batch is given up, by its older name and by that of its source; the next one fails as well.
-    assert pages.post("/sources/clicks/cdc/abandon-batch") == {"pipeline": "p", "abandoned_batch": 0}
+    assert pages.post("/sources/clicks/cdc/abandon-batch", {"batch_id": degraded["failing_batch"]}) == {
+        "pipeline": "p",
+        "abandoned_batch": 0,
+    }
     after = pages.wait_for(lambda shown: shown["last_abandon_at"] is not None and shown["failures_in_row"] > 0)
     assert after["abandoned_total"] == 1
 
@@ -173,7 +176,7 @@ def test_a_pipeline_from_failure_to_end(shop: Shop, client: httpx.Client) -> Non
     assert json.loads(offsets["end_offset"]) if isinstance(offsets["end_offset"], str) else offsets["end_offset"]
 
     # Pause, resume, restart, stop, and again.
-    assert pages.post("/pipelines/p/abandon-batch", expected=409)["remedy"]
+    assert pages.post("/pipelines/p/abandon-batch", {"all": True}, expected=409)["remedy"]
     pages.post("/pipelines/p/pause")
     pages.wait_for_status("paused")
     assert client.get("/ready").status_code == 503

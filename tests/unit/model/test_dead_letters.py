@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
-from headgate.model.dead_letters import DeadLetter, DeadLetters
+from headgate.model.dead_letters import DeadLetter, DeadLetters, Selection
 from headgate.model.destination import Destination
 
 
@@ -56,7 +56,13 @@ def test_everything_comes_back(path: Path) -> None:
 
 def test_looking_at_nothing_makes_nothing(path: Path) -> None:
     store = DeadLetters(path)
-    assert (store.list(), store.counts(), store.get(1), store.purge(), store.remove([1])) == ([], {}, None, 0, 0)
+    assert (store.list(), store.counts(), store.get(1), store.purge(Selection(all=True)), store.remove([1])) == (
+        [],
+        {},
+        None,
+        0,
+        0,
+    )
     assert not path.exists()
 
 
@@ -69,9 +75,9 @@ def test_listing_and_throwing_away(path: Path) -> None:
     assert [each.number for each in store.list(after=7, limit=2)] == [8, 9]
     assert store.counts() == {"cap": 5, "denylist": 5}
     assert store.remove([1, 2, 99]) == 2
-    assert store.purge(reason="denylist") == 5
-    assert store.purge([3]) == 1
-    assert store.purge() == 2
+    assert store.purge(Selection(reason="denylist")) == 5
+    assert store.purge(Selection((3,))) == 1
+    assert store.purge(Selection(all=True)) == 2
     store.add([letter(100)])
     assert store.list()[0].number == 11, "a number is never given twice"
 
