@@ -11,7 +11,7 @@ from headgate.config import Config, load
 from headgate.control.runfile import RunFile
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
-from headgate.pipeline.resetting import reset_pipeline
+from headgate.pipeline.resetting import checkpoint_of, reset_pipeline, resets_of
 
 __all__ = ["reset", "reset_stopped"]
 
@@ -24,7 +24,8 @@ def reset(
     """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start, with new ids.
 
     Dead letters stay, and so does what a webhook has received: those rows are nowhere else. A CDC pipeline goes on
-    where its slot stands; if changes were lost before that, its consumers are told, and take new snapshots.
+    where its slot stands, a broker's group at its cursor; if changes were lost before that, consumers of a CDC
+    pipeline are told, and take new snapshots.
 
     Example: headgate reset orders --yes
     """
@@ -43,10 +44,12 @@ def reset_stopped(config: Config, pipeline: str) -> None:
     refuse_running(config)
     # The slot, or the relay, has it all.
     has_it_all = config.sources[config.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
-    reset_pipeline(pipeline_dir(config, pipeline), keeps_spool=not has_it_all)
+    directory = pipeline_dir(config, pipeline)
+    reset_pipeline(directory, keeps_spool=not has_it_all)
     note(f"reset {pipeline}")
     if config.spark.checkpoint_dir:
-        note(f"its checkpoint is elsewhere; remove it too: {config.spark.checkpoint_dir.rstrip('/')}/{pipeline}")
+        old = checkpoint_of(pipeline, directory, config.spark.checkpoint_dir, resets_of(directory) - 1)
+        note(f"the checkpoint so far is not used any more and can be removed: {old}")
 
 
 def refuse_running(config: Config) -> None:

@@ -53,7 +53,7 @@ from headgate.pipeline.destinations import (
 )
 from headgate.pipeline.plugins import PluginContext, plugin_destination, plugin_source
 from headgate.pipeline.polled import files_source, poll_source
-from headgate.pipeline.resetting import resets_of
+from headgate.pipeline.resetting import checkpoint_of, resets_of
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.topics import atproto_source, broker_source, kafka_source, log_source
@@ -96,14 +96,14 @@ def _pipeline(
 ) -> PipelineSpec:
     directory = pipeline_dir(config, name)
     source = _source(section, config, directory, postgres_url)
-    base = config.spark.checkpoint_dir
     letters = section.dead_letters
+    resets = resets_of(directory)
     return PipelineSpec(
         name=name,
         source=source,
         destinations=tuple(built[destination] for destination in section.destinations),
         state_path=directory / "state.json",
-        checkpoint=f"{base.rstrip('/')}/{name}" if base else (directory / "checkpoint").as_uri(),
+        checkpoint=checkpoint_of(name, directory, config.spark.checkpoint_dir, resets),
         topic=section.topic,
         transforms=section.transforms,
         payload_format=section.format or ("envelope" if source.has_envelope else "json"),
@@ -113,6 +113,8 @@ def _pipeline(
         dead_letters=DeadLetters(directory / DEAD_LETTERS, max_rows=letters.max_rows, max_bytes=letters.max_bytes),
         failure_threshold=section.failure_threshold,
         stop_grace_s=section.stop_grace,
+        resets=resets,
+        renews_origin=isinstance(config.sources[section.source], PluginSourceSection),
         until_caught_up=until_caught_up,
     )
 

@@ -58,7 +58,7 @@ class PipelineQuery:
     def start(self) -> None:
         """Check that state and checkpoint fit together, prepare the destinations, and start the query."""
         spec = self._spec
-        self._origin = spec.source.origin()
+        self._origin = spec.origin()
         identity = f"{spec.source.format}:{self._origin}"
         saved = StateFile(spec.state_path).read()
         self._check_state(saved, identity)
@@ -150,8 +150,9 @@ class PipelineQuery:
         rows = self._spec.shortcut_rows()
         if self._routing:
             return self._routing.deliver(frame, rows, batch_id, self._origin)
-        sent = send_frame(frame, destinations, rows, batch_id) if self._by_batch else frame
-        return collect_results(sent, destinations, batch_id)
+        number = self._spec.first_batch + batch_id
+        sent = send_frame(frame, destinations, rows, number) if self._by_batch else frame
+        return collect_results(sent, destinations, number)
 
     @property
     def told(self) -> bool:

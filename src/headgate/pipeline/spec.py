@@ -11,6 +11,7 @@ from headgate.config.routing import RouteTransform
 from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
 from headgate.model.dead_letters import DeadLetters
+from headgate.model.position import renewed_origin
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.sources.base import MakeRows, Shortcut, Source
 
@@ -37,7 +38,18 @@ class PipelineSpec:
     dead_letters: DeadLetters | None = None
     failure_threshold: int = 16  # failures in a row that make the status `degraded`
     stop_grace_s: float = 30.0
+    resets: int = 0  # how often the pipeline was begun anew
+    renews_origin: bool = False  # the source itself knows nothing of resets
     until_caught_up: bool = False  # stop when what was there at the start is delivered (Spark's AvailableNow)
+
+    def origin(self) -> str:
+        """The first part of every message id; it may ask the source's server."""
+        return renewed_origin(self.source.origin(), self.resets if self.renews_origin else 0)
+
+    @property
+    def first_batch(self) -> int:
+        """What destinations know a batch by is this and Spark's number: the latter begins anew after a reset."""
+        return self.resets << 40
 
     @property
     def shortcut(self) -> Shortcut | None:

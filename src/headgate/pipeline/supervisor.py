@@ -43,7 +43,9 @@ class Supervisor:
         self.routing: Routing | None = None
         if spec.routing is not None:
             assert spec.dead_letters is not None
-            self.routing = Routing(spec.routing, spec.destinations, spec.dead_letters, pipeline=spec.name)
+            self.routing = Routing(
+                spec.routing, spec.destinations, spec.dead_letters, pipeline=spec.name, first_batch=spec.first_batch
+            )
         self.ordeal = Ordeal()
         self._spark = spark
         self._query: PipelineQuery | None = None

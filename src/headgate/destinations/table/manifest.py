@@ -114,12 +114,12 @@ def _publish(files: Files, parts: dict[str, Part]) -> None:
 
 
 def _refuse_other_rows(where: str, label: str, old: Iterable[Part], new: Iterable[Part]) -> None:
-    """A replay brings the same rows. Others come from another pipeline, or from one that was reset."""
+    """A replay brings the same rows. Others come from another pipeline."""
     if _ids(old) != _ids(new):
         raise StateError(
             f"the table has other rows as batch {label}: {_ids(old)}, not {_ids(new)}",
             where=where,
-            remedy="give each pipeline a table of its own, and after a reset a new path",
+            remedy="give each pipeline a table of its own",
         )
 
 

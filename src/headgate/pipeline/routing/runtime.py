@@ -60,7 +60,13 @@ class Routing:
     """The routing of one pipeline."""
 
     def __init__(
-        self, settings: RoutingSettings, targets: Sequence[Target], dead_letters: DeadLetters, *, pipeline: str
+        self,
+        settings: RoutingSettings,
+        targets: Sequence[Target],
+        dead_letters: DeadLetters,
+        *,
+        pipeline: str,
+        first_batch: int = 0,
     ) -> None:
         self.settings = settings
         self.dead_letters = dead_letters
@@ -68,6 +74,7 @@ class Routing:
         self.unmatched_samples: deque[str] = deque(maxlen=_SAMPLES)
         self._targets = tuple(targets)
         self._pipeline = pipeline
+        self._first_batch = first_batch  # destinations know a batch by this and its number
         self._lock = threading.Lock()
         self._progress = _Progress(-1)
         self._epoch = settings.rules.epoch
@@ -136,7 +143,7 @@ class Routing:
             known=known,
             on_missing=settings.on_missing,
             on_refusal=settings.on_refusal,
-            batch_id=batch_id,
+            batch_id=self._first_batch + batch_id,
             done=frozenset(self._progress.done),
             echo=any(isinstance(target, LocalDestination) for target in self._targets),
         )
@@ -177,7 +184,7 @@ class Routing:
         for target in self._targets:
             of_it = [told for r in self._progress.results if r.destination == target.name for told in r.reports]
             target.learn(of_it)
-            target.complete(batch_id, of_it)
+            target.complete(self._first_batch + batch_id, of_it)
             if isinstance(target, LocalDestination):
                 target.accept(outcome.rows)
         counts = self.counts
