@@ -50,12 +50,12 @@ class Project:
         )
 
     def status(self) -> dict[str, Any] | None:
-        """What `/status` says, or None while nothing answers."""
+        """What `/status` says, or None until it has started."""
         try:
             url = json.loads((self.directory / ".headgate/run/control.json").read_text())["url"]
             with urllib.request.urlopen(f"{url}/status", timeout=5) as response:
                 answer: dict[str, Any] = json.load(response)
-                return answer
+                return answer if answer["phase"] == "running" else None
         except (OSError, ValueError):
             return None
 

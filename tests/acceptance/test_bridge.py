@@ -80,13 +80,13 @@ class Bridge:
         return read_stream(self.stack.endpoints.nats_url, self.slot, expected)
 
     def status(self) -> dict[str, Any] | None:
-        """What `/status` says, or None while nothing answers."""
+        """What `/status` says, or None until it has started."""
         try:
             path = self.project.directory / f".headgate/bridge-{self.slot}/run/control.json"
             url = json.loads(path.read_text())["url"]
             with urllib.request.urlopen(f"{url}/status", timeout=5) as response:
                 answer: dict[str, Any] = json.load(response)
-                return answer
+                return answer if answer["phase"] == "running" else None
         except (OSError, ValueError):
             return None
 

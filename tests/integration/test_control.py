@@ -36,7 +36,7 @@ class Fake:
         return [self.reporter.report]
 
     def status(self) -> dict[str, Any]:
-        return {"pipelines": [report.as_dict() for report in self.reports()]}
+        return {"phase": "running", "pipelines": [report.as_dict() for report in self.reports()]}
 
     def stream_info(self, stream: str) -> dict[str, Any] | None:
         if stream == "broken":

@@ -8,7 +8,7 @@ import typer
 
 from headgate.cli.output import ConfigOption, note
 from headgate.config import Config, load
-from headgate.control.runfile import RunFile
+from headgate.control.state_lock import StateLock
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.resetting import checkpoint_of, reset_pipeline, resets_of
@@ -40,12 +40,16 @@ def reset(
 
 
 def reset_stopped(config: Config, pipeline: str) -> None:
-    """Reset a pipeline of a service that does not run."""
-    refuse_running(config)
+    """Reset a pipeline of a service that does not run, and cannot begin to meanwhile."""
     # The slot, or the relay, has it all.
     has_it_all = config.sources[config.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
     directory = pipeline_dir(config, pipeline)
-    reset_pipeline(directory, keeps_spool=not has_it_all)
+    lock = StateLock(config.project.data_dir)
+    lock.acquire()
+    try:
+        reset_pipeline(directory, keeps_spool=not has_it_all)
+    finally:
+        lock.release()
     note(f"reset {pipeline}")
     if config.spark.checkpoint_dir:
         old = checkpoint_of(pipeline, directory, config.spark.checkpoint_dir, resets_of(directory) - 1)
@@ -54,5 +58,6 @@ def reset_stopped(config: Config, pipeline: str) -> None:
 
 def refuse_running(config: Config) -> None:
     """A reset under a running service would be undone by it."""
-    if RunFile(config.project.data_dir).read() is not None:
-        raise OccupiedError("headgate is running on this data directory", remedy="stop it first, then reset")
+    owner = StateLock(config.project.data_dir).owner()
+    if owner is not None:
+        raise OccupiedError(f"process {owner} runs headgate on this data directory", remedy="stop it first, then reset")

@@ -10,6 +10,7 @@ from rich.table import Table
 from headgate.cli.control import ask, control_url
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import load
+from headgate.control.state_lock import StateLock
 
 __all__ = ["status"]
 
@@ -19,13 +20,16 @@ _COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.
 
-    Exits with 1 when nothing is running or a pipeline is not healthy.
+    Exits with 1 when nothing is running, headgate still starts, or a pipeline is not healthy.
     """
     loaded = load(config)
     url = control_url(loaded)
     if url is None:
+        owner = StateLock(loaded.project.data_dir).owner()
         if as_json:
-            print_json({"running": False, "pipelines": []})
+            print_json({"running": False, "pid": owner, "pipelines": []})
+        elif owner is not None:
+            note(f"process {owner} is just starting or ending; ask again")
         else:
             note("not running; start with: headgate run")
         raise typer.Exit(1)
@@ -34,7 +38,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         print_json({"running": True, "url": url} | answer)
     else:
         _show(url, answer)
-    if any(p["status"] in ("degraded", "error") for p in [*answer["pipelines"], *_servers(answer).values()]):
+    if answer["phase"] == "starting" or any(
+        p["status"] in ("degraded", "error") for p in [*answer["pipelines"], *_servers(answer).values()]
+    ):
         raise typer.Exit(1)
 
 
@@ -71,4 +77,6 @@ def _show(url: str, answer: dict[str, Any]) -> None:
         text = f"[{colour}]{server['status']}[/], {server['connections']:,} connections, started again"
         address = server.get("advertised") or server.get("url")
         data_console.print(f"{name} {address}: {text} {server['restarts_total']:,} times")
+    if answer["phase"] != "running":
+        note(f"{answer['phase']}: {answer['doing']}" if answer["doing"] else answer["phase"])
     note(f"{answer['project']} {answer['version']} · up {answer['uptime_seconds']:.0f} s · {url}")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from headgate.model.files import replace_file
+
 __all__ = ["RunFile"]
 
 
@@ -16,10 +18,11 @@ class RunFile:
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / "run" / "control.json"
+        self._is_ours = False
 
     def write(self, url: str) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+        replace_file(self._path, json.dumps({"url": url, "pid": os.getpid()}).encode())
+        self._is_ours = True
 
     def read(self) -> str | None:
         """The URL of the running service; None when there is none, or when it died without saying so."""
@@ -30,9 +33,7 @@ class RunFile:
             return None
 
     def remove(self) -> None:
-        """Remove the file if it is ours."""
-        try:
-            if json.loads(self._path.read_text(encoding="utf-8"))["pid"] == os.getpid():
-                self._path.unlink()
-        except (OSError, ValueError, KeyError, TypeError):
-            return
+        """Remove the file if this object wrote it."""
+        if self._is_ours:
+            self._is_ours = False
+            self._path.unlink(missing_ok=True)

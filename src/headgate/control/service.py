@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
@@ -22,6 +22,7 @@ from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
 from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
+from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.gateway.configured import options_from
@@ -110,6 +111,9 @@ class Service:
         self._broker: BrokerProcess | None = None
         self._relay: RelayProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
+        self._state_lock = StateLock(config.project.data_dir)
+        self._phase: Literal["starting", "running", "stopping"] = "starting"
+        self._doing = "opening servers"  # what a start is about
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
         self.bootstraps: dict[str, Bootstrap] = {}
@@ -128,9 +132,8 @@ class Service:
         has_server = config.gateway.enabled or config.broker.enabled or config.relay.enabled
         if not has_pipelines and not has_server:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
-        control = config.control
-        token = control.token.get_secret_value() if control.token else None
-        self._server = ControlServer(self, control.host, control.port, token)
+        self._state_lock.acquire()
+        self._start_control()
         self._stack, self.endpoints = self._open_servers(config)
         self._prepare(self.endpoints)
         self._start_gateway(self.endpoints)
@@ -138,11 +141,20 @@ class Service:
         self._start_relay()
         if has_pipelines:
             self._start_pipelines(self.endpoints)
+        self._phase = "running"
+        _log.info("started", extra={"pipelines": len(self.supervisors), "control": self.url, "version": __version__})
+
+    def _start_control(self) -> None:
+        """First of all, so that whoever asks during a long start is told how far it is."""
+        control = self._config.control
+        token = control.token.get_secret_value() if control.token else None
+        self._server = ControlServer(self, control.host, control.port, token)
         self._server.start()
         self._run_file.write(self._server.url)
-        _log.info(
-            "started", extra={"pipelines": len(self.supervisors), "control": self._server.url, "version": __version__}
-        )
+
+    def _say(self, doing: str) -> None:
+        self._doing = doing
+        self._progress(doing)
 
     def _open_servers(self, config: Config) -> tuple[Stack | None, Endpoints]:
         needs = needs_of(config)
@@ -155,13 +167,13 @@ class Service:
             if is_embedded
         ]
         if starting:
-            self._progress(f"starting {' and '.join(starting)}")
+            self._say(f"starting {' and '.join(starting)}")
         return open_stack(config, needs)
 
     def _start_gateway(self, endpoints: Endpoints) -> None:
         if not self._config.gateway.enabled:
             return
-        self._progress("starting the gateway")
+        self._say("starting the gateway")
         url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
         self._gateway = GatewayProcess(options_from(self._config.gateway, url))
         self._gateway.start()
@@ -169,7 +181,7 @@ class Service:
     def _start_broker(self, endpoints: Endpoints) -> None:
         if not self._config.broker.enabled:
             return
-        self._progress("starting the broker")
+        self._say("starting the broker")
         url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
         options = self._config.broker.options(url)
         self._broker = BrokerProcess(options)
@@ -178,14 +190,14 @@ class Service:
     def _start_relay(self) -> None:
         if not self._config.relay.enabled:
             return
-        self._progress("starting the relay")
+        self._say("starting the relay")
         self._relay = RelayProcess(settings_from(self._config.relay, self._config.project.data_dir / "relay"))
         self._relay.start()
 
     def _start_pipelines(self, endpoints: Endpoints) -> None:
         config = self._config
         compile_decoders(config)
-        self._progress("starting Spark")
+        self._say("starting Spark")
         self._spark = self._open_spark()
         specs = assemble(
             config,
@@ -196,7 +208,7 @@ class Service:
         self.bootstraps = open_bootstraps(config, specs, self._spark)
         specs = [_served(spec, self.bootstraps.get(spec.name)) for spec in specs]
         self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
-        self._progress("starting pipelines")
+        self._say("starting pipelines")
         for supervisor in self.supervisors:
             supervisor.start()
         for bootstrap in self.bootstraps.values():
@@ -229,6 +241,8 @@ class Service:
             "project": self._config.project.name,
             "version": __version__,
             "pid": os.getpid(),
+            "phase": self._phase,
+            "doing": self._doing if self._phase == "starting" else None,
             "uptime_seconds": round(time.time() - self._started_at, 1),
             "spark": {"master": self._config.spark.master},
             "pipelines": [report.as_dict() for report in self.reports()],
@@ -368,6 +382,7 @@ class Service:
     def stop(self) -> None:
         """Stop everything in reverse order. Idempotent."""
         self._stop.set()
+        self._phase = "stopping"
         for bootstrap in self.bootstraps.values():
             bootstrap.stop()
         for supervisor in self.supervisors:
@@ -387,3 +402,4 @@ class Service:
         if self._stack is not None:
             self._stack.stop()
             self._stack = None
+        self._state_lock.release()

@@ -58,11 +58,15 @@ class _Handlers:
     async def ready(self, _: Request) -> Response:
         """A load balancer or an orchestrator asks this."""
         service = self._service()
-        states = {report.pipeline: report.status.value for report in service.reports()}
+        reports = service.reports()
+        states = {report.pipeline: report.status.value for report in reports}
+        failing = {report.pipeline: report.failures_in_row for report in reports if report.failures_in_row}
         status = service.status()
         states |= {name: status[name]["status"] for name in ("gateway", "broker", "relay") if status.get(name)}
-        good = bool(states) and all(state == "running" for state in states.values())
-        return JSONResponse({"ready": good, "pipelines": states}, status_code=200 if good else 503)
+        is_up = status["phase"] == "running" and bool(states) and all(state == "running" for state in states.values())
+        good = is_up and not failing
+        answer = {"ready": good, "pipelines": states} | ({"failures_in_row": failing} if failing else {})
+        return JSONResponse(answer, status_code=200 if good else 503)
 
     async def status(self, _: Request) -> Response:
         return JSONResponse(self._service().status())
@@ -98,7 +102,7 @@ def control_endpoints(service: Callable[[], Controlled]) -> list[Endpoint]:
     return [
         Endpoint("GET", "/health", handlers.health, "Whether the process is alive; needs no token.", "service"),
         Endpoint(
-            "GET", "/ready", handlers.ready, "Whether every pipeline runs.", "service",
+            "GET", "/ready", handlers.ready, "Whether every pipeline runs, and none has a batch that fails.", "service",
             problems={503: "Not every one does."},
         ),
         Endpoint("GET", "/status", handlers.status, "Everything about every pipeline.", "service"),

@@ -61,7 +61,7 @@ class DataDirectory:
 
     def acquire(self) -> None:
         """Make the directory if need be and become its only owner."""
-        self._make()
+        self.make()
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +84,8 @@ class DataDirectory:
             os.close(self._lock_fd)
             self._lock_fd = None
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Make it if need be, so that servers of other users can pass through it."""
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
             self.path.chmod(_PASSAGE)

@@ -38,7 +38,7 @@ class Shop:
         return [supervisor.report for supervisor in self.supervisors]
 
     def status(self) -> dict[str, Any]:
-        return {"pipelines": [report.as_dict() for report in self.reports()]}
+        return {"phase": "running", "pipelines": [report.as_dict() for report in self.reports()]}
 
     def control(self) -> PipelineControl:
         return PipelineControl(self.config, self.supervisors, lambda: load(self.path))

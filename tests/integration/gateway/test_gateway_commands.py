@@ -120,6 +120,7 @@ def test_run_keeps_a_gateway_alive(config: Path, topic: str) -> None:
     with headgate("run", config=config) as process:
         wait_for(run_file.exists, "it did not start")
         url = json.loads(run_file.read_text())["url"]
+        wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, "it was never ready")
 
         def gateway() -> dict[str, object]:
             found: dict[str, object] = httpx.get(f"{url}/status").json()["gateway"]

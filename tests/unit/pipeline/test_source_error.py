@@ -22,3 +22,10 @@ def test_what_ended_the_pipeline_itself_counts_more() -> None:
     assert seen.status is Status.ERROR
     assert seen.error is not None
     assert seen.error["message"] == "first"
+
+
+def test_a_pipeline_that_waits_for_its_source_says_why() -> None:
+    """Such as a standby: another reader holds the slot."""
+    error = ConnectError("another reader holds the slot", remedy="waiting").as_dict()
+    seen = with_source_error(Reporter("p", "s", ()).report, error)
+    assert (seen.status, seen.error) == (Status.STARTING, error)
