@@ -44,7 +44,12 @@ class Supervisor:
         if spec.routing is not None:
             assert spec.dead_letters is not None
             self.routing = Routing(
-                spec.routing, spec.destinations, spec.dead_letters, pipeline=spec.name, first_batch=spec.first_batch
+                spec.routing,
+                spec.destinations,
+                spec.dead_letters,
+                pipeline=spec.name,
+                directory=spec.state_path.parent,
+                first_batch=spec.first_batch,
             )
         self.ordeal = Ordeal()
         self._spark = spark

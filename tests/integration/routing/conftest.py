@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ from headgate.sources.base import Mode, Source
 from headgate.sources.random.source import RandomSource
 
 Serve = Callable[..., str]
+Receive = Callable[[], tuple[str, list[tuple[str, Any]], set[str]]]
 MakeSpec = Callable[..., PipelineSpec]
 Run = Callable[[PipelineSpec], Supervisor]
 
@@ -116,6 +118,41 @@ def serve() -> Iterator[Serve]:
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}/mapping"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def receive() -> Iterator[Receive]:
+    """A receiver of webhooks: its address, what it took, and the topics that it refuses."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def start() -> tuple[str, list[tuple[str, Any]], set[str]]:
+        received: list[tuple[str, Any]] = []
+        refused: set[str] = set()
+
+        class Answer(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                topic = self.path.rpartition("/")[2]
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if topic not in refused:
+                    received.append((topic, body))
+                self.send_response(400 if topic in refused else 204)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/{{topic}}", received, refused
 
     yield start
     for server in servers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.plan import Group, Plan, TaskReport, error_of
 from headgate.pipeline.routing.refusals import Refusals
 from headgate.pipeline.routing.router import Indices
+from headgate.pipeline.routing.rules import Keys
 
 __all__ = ["Lanes", "Rows"]
 
@@ -32,14 +33,18 @@ _NOT_CREATED = DeliveryError("the destination could not be created", remedy="see
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows and their destinations: `wanted[index[row]]`."""
+    """Rows, their destinations `wanted[index[row]]`, and the values that they were routed by, `keys[code[row]]`."""
 
     batch: pa.RecordBatch
     wanted: tuple[Destination, ...]
     index: Indices
+    code: Indices
+    keys: tuple[Keys, ...]
 
     def where(self, keep: Bools) -> Rows:
-        return self if keep.all() else Rows(self.batch.filter(pa.array(keep)), self.wanted, self.index[keep])
+        if keep.all():
+            return self
+        return replace(self, batch=self.batch.filter(pa.array(keep)), index=self.index[keep], code=self.code[keep])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,21 @@ class Lanes:
             of_it = rows.index == number
             if of_it.any():
                 keep[of_it] = False
-                keep |= self._allowed_of(target, wanted, rows.batch, of_it, refusals)
+                rest = of_it & ~self._delivered(target, wanted, rows)
+                keep |= self._allowed_of(target, wanted, rows.batch, of_it, rest, refusals)
         return rows.where(keep)
+
+    def _delivered(self, target: Target, wanted: Destination, rows: Rows) -> Bools:
+        """Rows that the destination has, or that it had by routes of before a reload."""
+        task, group = self._report.task, (target.name, wanted.stream, wanted.topic)
+        if (task, group) in self._plan.done:
+            return np.ones(len(rows.index), dtype=np.bool_)
+        codes = [
+            code
+            for code, keys in enumerate(rows.keys)
+            if any(earlier.has(task, target.name, wanted, keys) for earlier in self._plan.earlier)
+        ]
+        return np.isin(rows.code, codes)
 
     def _allowed_of(
         self,
@@ -104,28 +122,32 @@ class Lanes:
         wanted: Destination,
         batch: pa.RecordBatch,
         of_it: Bools,
+        rest: Bools,
         refusals: Refusals,
     ) -> Bools:
-        """Which of the rows for one destination may be sent there."""
+        """Which of the rows for one destination may be sent there; `rest` are those that it does not have.
+
+        A partition that is not there is refused in every attempt: only what the last one says is kept.
+        """
         known = self._plan.known
         group = (target.name, wanted.stream, wanted.topic)
         nothing = np.zeros(len(of_it), dtype=np.bool_)
-        if (self._report.task, group) in self._plan.done or group in self._failed:
-            return nothing
-        if (target.name, wanted) in known.open:
-            refusals.refuse(batch.filter(pa.array(of_it)), wanted, Reason.CIRCUIT_OPEN, target.name)
+        if group in self._failed:
             return nothing
         partitions = known.partitions[wanted].get(target.name)
+        beyond = _beyond(batch, partitions) & of_it if partitions else nothing
+        refusals.refuse(batch.filter(pa.array(beyond)), wanted, Reason.PARTITION_OUT_OF_RANGE, target.name)
+        rest = rest & ~beyond
+        if not rest.any():
+            return nothing
+        if (target.name, wanted) in known.open:
+            cause = known.causes.get((target.name, wanted), "")
+            refusals.refuse(batch.filter(pa.array(rest)), wanted, Reason.CIRCUIT_OPEN, target.name, cause)
+            return nothing
         if not partitions:
             self._fail(group, _NOT_CREATED)
             return nothing
-        if record.PARTITION not in batch.schema.names:
-            return of_it
-        ids = batch.column(record.PARTITION)
-        inside = pc.fill_null(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, partitions)), True)
-        beyond: Bools = of_it & ~inside.to_numpy(zero_copy_only=False)
-        refusals.refuse(batch.filter(pa.array(beyond)), wanted, Reason.PARTITION_OUT_OF_RANGE, target.name)
-        return of_it & ~beyond
+        return rest
 
     def _without_failed(self, load: _Load) -> _Load:
         failed = [topic for name, stream, topic in self._failed if (name, stream) == (load.target.name, load.stream)]
@@ -175,6 +197,16 @@ class Lanes:
         if group not in self._failed:
             self._failed.add(group)
             self._report.failed.append((*group, error.as_dict()))
+
+
+def _beyond(batch: pa.RecordBatch, partitions: int) -> Bools:
+    """Rows that name a partition which is not there."""
+    if record.PARTITION not in batch.schema.names:
+        return np.zeros(batch.num_rows, dtype=np.bool_)
+    ids = batch.column(record.PARTITION)
+    inside = pc.fill_null(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, partitions)), True)
+    found: Bools = ~inside.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _by_stream(rows: Rows, *, runs: bool) -> Iterator[tuple[str, pa.RecordBatch]]:

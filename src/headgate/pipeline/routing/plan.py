@@ -10,14 +10,29 @@ from typing import Any, Literal
 
 from headgate.destinations.base import Destination as Target
 from headgate.model import HeadgateError, InternalError
+from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission
-from headgate.pipeline.routing.rules import Rules
+from headgate.pipeline.routing.rules import Keys, Rules
 from headgate.pipeline.routing.table import Known
 
-__all__ = ["Action", "Group", "Plan", "TaskReport", "error_of"]
+__all__ = ["Action", "Earlier", "Group", "Plan", "TaskReport", "error_of"]
 
 Action = Literal["drop", "error", "dlq"]
 Group = tuple[str, str, str]  # configured destination, stream, topic
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was acknowledged in a batch while it was routed by rules that a reload has replaced."""
+
+    rules: Rules
+    done: frozenset[tuple[int, Group]]  # (task, group)
+
+    def has(self, task: int, name: str, wanted: Destination, keys: Keys) -> bool:
+        """Whether a row of these values needs not go there: it is there, or was delivered wherever it had to go."""
+        given = self.rules.choose(keys).destinations
+        there = {each for each in given if (task, (name, each.stream, each.topic)) in self.done}
+        return wanted in there or (bool(given) and len(there) == len(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class Plan:
     on_refusal: Action
     batch_id: int = 0
     done: frozenset[tuple[int, Group]] = frozenset()  # (task, group)
+    earlier: tuple[Earlier, ...] = ()
     echo: bool = False  # hand the rows back, for destinations on the driver
 
     @property

@@ -63,13 +63,15 @@ class Refusals:
         if self._plan.on_missing == "dlq":
             self.dead.append(_dead(rows, "", _NOWHERE, Reason.MISSING))
 
-    def refuse(self, rows: pa.RecordBatch, wanted: Destination, reason: Reason, name: str = "") -> None:
+    def refuse(
+        self, rows: pa.RecordBatch, wanted: Destination, reason: Reason, name: str = "", cause: str = ""
+    ) -> None:
         """Rows that may not have their destination: none of the configured ones, or that of a name."""
         if not rows.num_rows:
             return
         if self._plan.on_refusal == "error":
             raise DeliveryError(
-                f"{rows.num_rows} rows may not go to {wanted}: {reason.value}",
+                f"{rows.num_rows} rows may not go to {wanted}: {reason.value}" + (f" ({cause})" if cause else ""),
                 remedy=f"{_REMEDIES.get(reason, '')}; or set admission.on_admission_failure to drop or dlq",
             )
         self._report.refused[reason.value] += rows.num_rows

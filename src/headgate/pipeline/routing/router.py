@@ -67,6 +67,8 @@ class Routed:
     wanted: tuple[Destination, ...]
     index: Indices
     missing: pa.RecordBatch  # rows that no rule gives a destination
+    code: Indices  # of each row: the values that it was routed by are `keys[code[row]]`
+    keys: tuple[Keys, ...]
     absent: int = 0  # rows whose change does not carry a routing column
     defaulted: int = 0  # rows that the default caught
 
@@ -88,18 +90,22 @@ class Router:
         per_row = counts[codes] if len(counts) else np.zeros(batch.num_rows, dtype=np.int64)
         first = np.array([number[c.destinations[0]] if c.destinations else -1 for c in choices], dtype=np.int64)
         missing = batch.filter(pa.array(per_row == 0)) if (per_row == 0).any() else batch.slice(0, 0)
+        is_default = np.array([choice.by_default and bool(choice.destinations) for choice in choices], dtype=np.bool_)
+        defaulted = int(is_default[codes].sum()) if len(choices) else 0
         if (per_row == 1).all():
             rows, index = batch, first[codes] if len(counts) else np.zeros(0, dtype=np.int64)
         else:
             rows, index = self._expand(batch, codes, per_row, choices, number)
-        is_default = np.array([choice.by_default and bool(choice.destinations) for choice in choices], dtype=np.bool_)
+            codes = np.repeat(codes, per_row)
         return Routed(
             rows=self._delivery(rows, wanted, index),
             wanted=wanted,
             index=index,
             missing=missing,
+            code=codes,
+            keys=tuple(distinct),
             absent=_count_true(batch, ABSENT),
-            defaulted=int(is_default[codes].sum()) if len(choices) else 0,
+            defaulted=defaulted,
         )
 
     def _choose(self, keys: Keys) -> Choice:

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -23,8 +24,10 @@ from headgate.model import DataError, DeliveryError, record
 from headgate.model.dead_letters import DeadLetter, DeadLetters
 from headgate.model.destination import Destination
 from headgate.pipeline.dispatch import BatchResult
+from headgate.pipeline.routing.epochs import EpochFile
 from headgate.pipeline.routing.job import Outcome, run_job
-from headgate.pipeline.routing.plan import Group, Plan
+from headgate.pipeline.routing.plan import Earlier, Group, Plan
+from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.pipeline.routing.table import DestinationTable
 from headgate.sources.base import MakeRows
@@ -48,12 +51,18 @@ class RoutingCounts:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one batch has come over its attempts, as long as the routes stay the same."""
+    """How far one batch has come over its attempts. What is acknowledged stays so when the routes change."""
 
     batch_id: int
-    epoch: int = 0
-    done: set[tuple[int, Group]] = field(default_factory=set)
+    rules: Rules
+    done: set[tuple[int, Group]] = field(default_factory=set)  # by these rules
+    earlier: tuple[Earlier, ...] = ()  # by those before a reload
     results: list[SendResult] = field(default_factory=list)
+
+    def go_on_with(self, rules: Rules) -> None:
+        if rules.epoch != self.rules.epoch:
+            self.earlier += (Earlier(self.rules, frozenset(self.done)),)
+            self.rules, self.done = rules, set()
 
 
 class Routing:
@@ -66,8 +75,10 @@ class Routing:
         dead_letters: DeadLetters,
         *,
         pipeline: str,
+        directory: Path,
         first_batch: int = 0,
     ) -> None:
+        self._epochs = EpochFile(directory / "routes.json")
         self.settings = settings
         self.dead_letters = dead_letters
         self.counts = RoutingCounts()
@@ -76,8 +87,7 @@ class Routing:
         self._pipeline = pipeline
         self._first_batch = first_batch  # destinations know a batch by this and its number
         self._lock = threading.Lock()
-        self._progress = _Progress(-1)
-        self._epoch = settings.rules.epoch
+        self._progress = _Progress(-1, self.settings.rules)
         self.table = DestinationTable(
             self._targets,
             settings.admission,
@@ -88,37 +98,40 @@ class Routing:
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return self.settings.rules.epoch
 
     def start(self) -> None:
-        """Create what the allowlist names, within its deadline."""
+        """Find the routes' epoch, and create what the allowlist names, within its deadline."""
+        with self._lock:
+            self.settings = replace(self.settings, rules=self._epochs.number(self.settings.rules))
         if self.settings.literal:
             self.table.prewarm(self.settings.literal, self.settings.prewarm_deadline_s)
 
     def reload(self, settings: RoutingSettings) -> int:
-        """Use other rules from the next attempt on; returns their epoch."""
+        """Use other rules from the next attempt on; returns their epoch, a new one if the routes are."""
         with self._lock:
-            self._epoch += 1
-            self.settings = replace(settings, rules=replace(settings.rules, epoch=self._epoch))
+            self.settings = replace(settings, rules=self._epochs.number(settings.rules))
             self.table.configure(
                 settings.admission, settings.defaults, settings.breaker_threshold, settings.breaker_cool_down_s
             )
-            return self._epoch
+            return self.epoch
 
     def deliver(self, frame: DataFrame, rows: MakeRows | None, batch_id: int, origin: str) -> BatchResult:
         """One attempt at a batch, or several if it brings new destinations. Raises if anything is not delivered."""
         with self._lock:
-            if (self._progress.batch_id, self._progress.epoch) != (batch_id, self._epoch):
-                self._progress = _Progress(batch_id, self._epoch)
-        outcome = self._attempt(frame, rows, batch_id)
+            settings = self.settings  # a reload during this attempt is for the next one
+        if self._progress.batch_id != batch_id:
+            self._progress = _Progress(batch_id, settings.rules)
+        self._progress.go_on_with(settings.rules)
+        outcome = self._attempt(frame, rows, settings)
         self._book(outcome)
         self._check(outcome)
-        self._finish(outcome, batch_id, origin)
+        self._finish(outcome, settings, origin)
         return self._result(outcome)
 
-    def _attempt(self, frame: DataFrame, rows: MakeRows | None, batch_id: int) -> Outcome:
+    def _attempt(self, frame: DataFrame, rows: MakeRows | None, settings: RoutingSettings) -> Outcome:
         for _ in range(_ADMISSION_ROUNDS):
-            outcome = run_job(frame, self._plan(batch_id), rows)
+            outcome = run_job(frame, self._plan(settings), rows)
             if not outcome.unknown:
                 return outcome
             self.table.admit(Destination(*each) for each in outcome.unknown)
@@ -128,9 +141,7 @@ class Routing:
             remedy="set admission.max_destinations or an allowlist",
         )
 
-    def _plan(self, batch_id: int) -> Plan:
-        with self._lock:
-            settings = self.settings
+    def _plan(self, settings: RoutingSettings) -> Plan:
         known = self.table.known()
         missing = [each for each, names in known.partitions.items() if not all(names.values())]
         if missing:
@@ -143,8 +154,9 @@ class Routing:
             known=known,
             on_missing=settings.on_missing,
             on_refusal=settings.on_refusal,
-            batch_id=self._first_batch + batch_id,
+            batch_id=self._first_batch + self._progress.batch_id,
             done=frozenset(self._progress.done),
+            earlier=self._progress.earlier,
             echo=any(isinstance(target, LocalDestination) for target in self._targets),
         )
 
@@ -177,9 +189,10 @@ class Routing:
             remedy=error.remedy,
         )
 
-    def _finish(self, outcome: Outcome, batch_id: int, origin: str) -> None:
+    def _finish(self, outcome: Outcome, settings: RoutingSettings, origin: str) -> None:
         """Everything that must have happened before the batch counts as delivered."""
-        letters = [_letter(row, batch_id, self._epoch, origin) for row in outcome.dead.to_pylist()]
+        batch_id = self._progress.batch_id
+        letters = [_letter(row, batch_id, settings.rules.epoch, origin) for row in outcome.dead.to_pylist()]
         new = self.dead_letters.add(letters) if letters else 0
         for target in self._targets:
             of_it = [told for r in self._progress.results if r.destination == target.name for told in r.reports]
@@ -188,7 +201,7 @@ class Routing:
             if isinstance(target, LocalDestination):
                 target.accept(outcome.rows)
         counts = self.counts
-        action = self.settings.on_missing
+        action = settings.on_missing
         self.unmatched_samples.extend(outcome.samples)
         self.counts = RoutingCounts(
             routed=counts.routed + sum(result.rows for result in self._progress.results) + _local(outcome),
@@ -201,7 +214,7 @@ class Routing:
     def _result(self, outcome: Outcome) -> BatchResult:
         results = self._progress.results
         local_bytes = pc.sum(pc.binary_length(outcome.rows.column(record.PAYLOAD))).as_py() or 0
-        self._progress = _Progress(-1)
+        self._progress = _Progress(-1, self._progress.rules)
         return BatchResult(
             rows=outcome.row_count,
             payload_bytes=sum(result.payload_bytes for result in results) + local_bytes,
@@ -212,7 +225,7 @@ class Routing:
         """For the status."""
         counts = self.counts
         return {
-            "epoch": self._epoch,
+            "epoch": self.epoch,
             "destinations_active": self.table.active,
             "circuits_open": self.table.open_circuits,
             "routed_total": counts.routed,

@@ -50,6 +50,7 @@ class Known:
     partitions: Mapping[Destination, Mapping[str, int]] = field(default_factory=dict)
     open: frozenset[tuple[str, Destination]] = frozenset()
     is_full: bool = False  # no further destination is admitted
+    causes: Mapping[tuple[str, Destination], str] = field(default_factory=dict)  # why those are left alone
 
 
 class DestinationTable:
@@ -94,12 +95,13 @@ class DestinationTable:
                 if self._admission.refusal(wanted) is None
             }
             is_open = {
-                (name, wanted)
+                (name, wanted): entry.last_error["message"] if entry.last_error else ""
                 for wanted, entries in self._entries.items()
                 for name, entry in entries.items()
                 if entry.breaker.state is BreakerState.OPEN
             }
-            return Known(partitions, frozenset(is_open), len(self._entries) >= self._admission.max_destinations)
+            is_full = len(self._entries) >= self._admission.max_destinations
+            return Known(partitions, frozenset(is_open), is_full, is_open)
 
     def admit(self, wanted: Iterable[Destination]) -> None:
         """Take up destinations as far as there is room, and create them. A server that is away raises."""

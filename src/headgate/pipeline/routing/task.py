@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.model import record
 from headgate.model.destination import Destination
@@ -87,7 +89,7 @@ class _Task:
         self.report.absent += routed.absent
         self.report.defaulted += routed.defaulted
         refusals.missing(routed.missing)
-        rows = Rows(routed.rows, routed.wanted, routed.index)
+        rows = Rows(self._with_ids(routed), routed.wanted, routed.index, routed.code, routed.keys)
         for number, wanted in enumerate(routed.wanted):
             reason = self._refusal(wanted)
             if reason is not None:
@@ -95,6 +97,29 @@ class _Task:
                 refusals.refuse(rows.batch.filter(pa.array(of_it)), wanted, reason)
                 rows = rows.where(~of_it)
         return rows
+
+    def _with_ids(self, routed: Routed) -> pa.RecordBatch:
+        """Rows that go where no earlier routes of this batch sent them, with ids of their own.
+
+        A destination may have the row's id already, from where the earlier routes sent it, and would drop this one.
+        """
+        if not self._plan.earlier:
+            return routed.rows
+        given = [
+            {target for each in self._plan.earlier for target in each.rules.choose(keys).destinations}
+            for keys in routed.keys
+        ]
+        is_new = np.array(
+            [
+                bool(given[code]) and routed.wanted[number] not in given[code]
+                for code, number in zip(routed.code, routed.index, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        at = routed.rows.schema.get_field_index(record.MESSAGE_ID)
+        ids = routed.rows.column(at).cast(pa.string())
+        other = pc.binary_join_element_wise(ids, f"~e{self._plan.rules.epoch}", "")
+        return routed.rows.set_column(at, record.MESSAGE_ID, pc.if_else(pa.array(is_new), other, ids))
 
     def _refusal(self, wanted: Destination) -> Reason | None:
         refused = self._plan.admission.refusal(wanted)
