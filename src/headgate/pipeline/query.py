@@ -179,9 +179,12 @@ class PipelineQuery:
         return True
 
     @property
-    def idle(self) -> bool:
-        """Whether the query runs and has nothing to do."""
-        return self._query is not None and not self._query.status["isTriggerActive"]
+    def has_looked(self) -> bool:
+        """Whether the query has asked its source, and found nothing that is left to do."""
+        if self._query is None:
+            return False
+        status = self._query.status
+        return not status["isTriggerActive"] and str(status["message"]).startswith("Waiting for")
 
     def stop(self, grace_s: float) -> None:
         """Let the running batch finish, then stop: a batch is either delivered and recorded, or not begun."""

@@ -46,7 +46,8 @@ class Report:
     batch_seconds_p50: float = 0.0
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None
-    error: dict[str, str] | None = None
+    error: dict[str, str] | None = None  # the first of the present trouble: what comes after it may be its consequence
+    last_error: dict[str, str] | None = None  # the newest, if it is another one
     failures_in_row: int = 0  # to complete a batch
     failing_batch: int | None = None  # which can be abandoned
     last_abandon_at: float | None = None  # seconds since the epoch
@@ -62,9 +63,10 @@ class Report:
 
 def with_source_error(report: Report, error: dict[str, str] | None) -> Report:
     """A pipeline whose source cannot be read is not well, although no batch has failed: there is none."""
-    if error is None or report.status is not Status.RUNNING:
+    if error is None or report.status not in (Status.STARTING, Status.RUNNING):
         return report
-    return replace(report, status=Status.DEGRADED, error=report.error or error)
+    status = Status.DEGRADED if report.status is Status.RUNNING else report.status
+    return replace(report, status=status, error=report.error or error)
 
 
 class Reporter:
@@ -88,11 +90,22 @@ class Reporter:
     def status(self, status: Status, error: HeadgateError | None = None) -> None:
         with self._changed:
             known = self._report
+            told = _first_and_last(known, error) if error and status is Status.DEGRADED else _only(error)
             self._report = replace(
-                self._in(status, error),
-                error=error.as_dict() if error else None,
-                errors_total=known.errors_total + (error is not None),
+                self._in(status, error), **told, errors_total=known.errors_total + (error is not None)
             )
+            self._changed.notify_all()
+
+    def started(self) -> None:
+        """A run has begun. It proves nothing: what failed before it is told until it succeeds."""
+        with self._changed:
+            self._report = self._in(Status.RUNNING)
+            self._changed.notify_all()
+
+    def recovered(self) -> None:
+        """The source was asked and there is nothing left that failed."""
+        with self._changed:
+            self._report = replace(self._in(Status.RUNNING), **_only(None), failures_in_row=0)
             self._changed.notify_all()
 
     def failed(self, error: HeadgateError) -> None:
@@ -103,7 +116,7 @@ class Reporter:
             degraded = failures >= self._failure_threshold and not known.status.ended
             self._report = replace(
                 self._in(Status.DEGRADED, error) if degraded else known,
-                error=error.as_dict(),
+                **_first_and_last(known, error),
                 errors_total=known.errors_total + 1,
                 failures_in_row=failures,
             )
@@ -115,7 +128,7 @@ class Reporter:
             known = self._report
             self._report = replace(
                 self._in(Status.RUNNING) if known.status is Status.DEGRADED else known,
-                error=None,
+                **_only(None),
                 failures_in_row=0,
                 last_abandon_at=time.time(),
                 abandoned_total=known.abandoned_total + 1,
@@ -146,7 +159,7 @@ class Reporter:
             known = self._in(Status.RUNNING) if self._report.status is Status.DEGRADED else self._report
             self._report = replace(
                 known,
-                error=None,
+                **_only(None),
                 failures_in_row=0,
                 rows_total=known.rows_total + rows,
                 bytes_total=known.bytes_total + payload_bytes,
@@ -176,3 +189,15 @@ class Reporter:
             return 0.0
         span = max(now - self._recent[0][0], 1.0)
         return sum(rows for _, rows in self._recent) / span
+
+
+def _only(error: HeadgateError | None) -> dict[str, Any]:
+    return {"error": error.as_dict() if error else None, "last_error": None}
+
+
+def _first_and_last(known: Report, error: HeadgateError) -> dict[str, Any]:
+    """While trouble lasts, its first error stays: "circuit_open" says less than what opened the circuit."""
+    new = error.as_dict()
+    is_going_on = known.failures_in_row > 0 or known.status is Status.DEGRADED
+    first = known.error if is_going_on and known.error else new
+    return {"error": first, "last_error": None if new == first else new}

@@ -180,9 +180,8 @@ class Supervisor:
 
     def _watch(self, query: PipelineQuery) -> None:
         """Wait for the query's end or an order."""
-        before = self.reporter.report
-        if before.status is Status.STARTING:
-            self.reporter.status(Status.RUNNING)
+        if self.reporter.report.status is Status.STARTING:
+            self.reporter.started()
         settle_at = time.monotonic() + _SETTLE_EVERY_S
         while not (self._stop.is_set() or self._pause.is_set() or self._again.is_set()):
             self._command.wait(_POLL_S)
@@ -192,11 +191,16 @@ class Supervisor:
             if time.monotonic() >= settle_at:
                 query.settle()
                 settle_at = time.monotonic() + _SETTLE_EVERY_S
-            now = self.reporter.report
-            if now.status is Status.DEGRADED and (now.batches_total > before.batches_total or query.idle):
-                self.reporter.status(Status.RUNNING)
+            # A batch that succeeds is told by itself. That no batch has failed shows in a look that found nothing.
+            if self._is_troubled and self.ordeal.batch_id is None and query.has_looked:
+                self.reporter.recovered()
                 _log.info("pipeline runs again", extra={"pipeline": self.spec.name})
         query.stop(self.spec.stop_grace_s)
+
+    @property
+    def _is_troubled(self) -> bool:
+        report = self.reporter.report
+        return report.status is Status.DEGRADED or report.error is not None
 
     def _tell(self, error: HeadgateError) -> None:
         """Failures of a batch are in the report already; a query that cannot even start is degraded at once."""

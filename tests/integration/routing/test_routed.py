@@ -13,14 +13,16 @@ from pydantic import ValidationError
 
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import JetStream, NatsDestination
+from headgate.destinations.webhook import WebhookDestination, WebhookOptions
 from headgate.model import ConfigError, DeliveryError, Kind, Status
 from headgate.model.destination import Destination as Wanted
 from headgate.pipeline.routing.replay import replay
+from headgate.pipeline.spec import PipelineSpec
 from headgate.sources.base import CDC, DESTRUCTIVE_POLLING, OPAQUE, POLLING, Mode, Offset
 from headgate.sources.random.source import RandomSource
 from tests.streams import read_stream
 
-from .conftest import MakeSpec, Run, Serve, wait_until
+from .conftest import MakeSpec, Receive, Run, Serve, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -174,11 +176,69 @@ def test_v14_v19_as_errors_nothing_is_sent_and_a_reload_mends_it(
     assert supervisor.routing is not None
     wide = make_spec(memory, **by_letter(admission={"on_admission_failure": "error"})).routing
     assert wide is not None
-    assert supervisor.routing.reload(wide) == 2
+    assert supervisor.routing.reload(wide) == 1  # the routes are the same
     supervisor.ordeal.wake()
     assert supervisor.join(90)
     assert topics(memory).total() == 40
-    assert supervisor.report.routing["epoch"] == 2
+    assert supervisor.report.routing["epoch"] == 1
+
+
+def test_a_reload_forgets_nothing_that_was_acknowledged(make_spec: MakeSpec, run: Run, receive: Receive) -> None:
+    """Of a batch of which one topic fails, the rows of the others are sent once, whatever the routes become."""
+    url, received, refused = receive()
+    refused.add("c")
+    hook = WebhookDestination("hook", WebhookOptions(url=url, retry_for_s=0, concurrency=8))
+    spec = make_spec(hook, rows=80, **by_letter(circuit_breaker={"failure_threshold": 1000}))
+    supervisor = run(spec)
+    wait_until(lambda: supervisor.report.failures_in_row >= 2)
+    assert supervisor.routing is not None
+    other = make_spec(hook, **by_letter(default_topic="others", circuit_breaker={"failure_threshold": 1000})).routing
+    assert other is not None
+    assert supervisor.routing.reload(other) == 2
+    failures = supervisor.report.failures_in_row
+    wait_until(lambda: supervisor.report.failures_in_row > failures + 1)
+    refused.clear()
+    supervisor.ordeal.wake()
+    assert supervisor.join(90)
+    assert Counter(topic for topic, _ in received) == Counter(dict.fromkeys(("a", "b", "c", "rest"), 20))
+    assert sorted(row["id"] for _, row in received) == list(range(80))
+    again = run(dataclasses.replace(spec, routing=make_spec(hook, **by_letter()).routing))
+    assert again.join(90)
+    assert again.report.routing["epoch"] == 3, "it rises across restarts, too"
+
+
+def test_trouble_is_told_by_its_first_cause_until_a_success(
+    make_spec: MakeSpec, run: Run, nats: NatsDestination
+) -> None:
+    """Through restarts of the query, which prove nothing."""
+
+    def spec(action: str) -> PipelineSpec:
+        breaker = {"failure_threshold": 2, "cool_down": "10m"}
+        routing = by_letter(admission={"on_admission_failure": action}, circuit_breaker=breaker)
+        return make_spec(nats, rows=40, until_caught_up=False, failure_threshold=3, **routing)
+
+    supervisor = run(spec("error"))
+    wait_until(lambda: supervisor.report.failures_in_row > 0)
+
+    def goes_on_failing() -> bool:
+        report = supervisor.report
+        assert report.error is not None
+        assert f"a: the stream {nats.options.stream} keeps" in report.error["message"]
+        assert report.rows_total == 0
+        return report.restarts_total >= 2 and report.failures_in_row > 12
+
+    wait_until(goes_on_failing, timeout_s=120)
+    assert [change.status for change in supervisor.report.history] == [Status.RUNNING, Status.DEGRADED]
+    assert supervisor.report.last_error is not None
+    assert "circuit_open (the stream" in supervisor.report.last_error["message"]
+    mended = spec("drop").routing
+    assert supervisor.routing is not None
+    assert mended is not None
+    supervisor.routing.reload(mended)
+    supervisor.ordeal.wake()
+    wait_until(lambda: supervisor.report.batches_total > 0)
+    report = supervisor.report
+    assert (report.status, report.error, report.failures_in_row) == (Status.RUNNING, None, 0)
 
 
 def test_v10_one_destination_that_refuses_trips_its_breaker_alone(

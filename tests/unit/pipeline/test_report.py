@@ -41,3 +41,26 @@ def test_waiting_wakes_up() -> None:
     waiter.join(10)
     assert woken == [True]
     assert not one.wait_for_rows(1, timeout_s=0.01)
+
+
+def test_the_first_cause_stays_until_a_success() -> None:
+    one = reporter()
+    one.started()
+    one.failed(ConnectError("the cause", remedy="mend it"))
+    one.failed(ConnectError("its consequence", remedy="wait"))
+    one.started()  # a new run of the query proves nothing
+    one.status(Status.DEGRADED, ConnectError("another consequence", remedy="wait"))
+    report = one.report
+    assert report.error is not None
+    assert report.last_error is not None
+    assert (report.error["message"], report.last_error["message"]) == ("the cause", "another consequence")
+    assert (report.failures_in_row, report.status) == (2, Status.DEGRADED)
+    one.batch(rows=1, payload_bytes=1, duplicates=0, seconds=0.1)
+    assert (one.report.error, one.report.last_error, one.report.status) == (None, None, Status.RUNNING)
+    one.failed(ConnectError("something else", remedy="wait"))
+    again = one.report
+    assert again.error is not None
+    assert (again.error["message"], again.last_error) == ("something else", None)
+    one.recovered()
+    after = one.report
+    assert (after.error, after.failures_in_row) == (None, 0)
