@@ -192,6 +192,18 @@ class PipelineSection(Section):
         return tuple(each for each in self.transforms if isinstance(each, RouteTransform))
 
     @property
+    def names_streams(self) -> bool:
+        """Whether a row can have a stream."""
+        routing = self.routing
+        targets = [
+            *routing.by_table.values(),
+            *(t for route in self.routes for each in route.mapping.values() for t in each),
+        ]
+        named = routing.stream_column or routing.default_stream or any(route.stream for route in self.routes)
+        fetched = any(route.mapping_url for route in self.routes)
+        return bool(named or fetched or any(target.stream for target in targets))
+
+    @property
     def routed(self) -> bool:
         """Whether each row says where it goes."""
         return bool(self.routes) or self.routing.derives_destinations

@@ -247,7 +247,9 @@ def _destination(
         case LogDestinationSection():
             return log_destination(name, section, url=postgres_url or "", is_alone=exclusive)
         case TableDestinationSection():
-            return table_destination(name, section, config.project.data_dir)
+            writers = [each for each in config.pipelines.values() if name in each.destinations]
+            has_streams = any(each.names_streams for each in writers)
+            return table_destination(name, section, config.project.data_dir, has_streams=has_streams)
         case IggyDestinationSection():
             return iggy_destination(name, section)
         case WebhookDestinationSection():

@@ -98,9 +98,11 @@ def _exclusive(name: str, wanted: bool | None, is_alone: bool) -> bool:
     return is_alone if wanted is None else wanted
 
 
-def table_destination(name: str, section: TableDestinationSection, data_dir: Path) -> TableDestination:
+def table_destination(
+    name: str, section: TableDestinationSection, data_dir: Path, *, has_streams: bool
+) -> TableDestination:
     path = _revealed(section.path) or f"tables/{name}"
-    return TableDestination(name, path if "://" in path else str(data_dir / path), section.compression)
+    return TableDestination(name, path if "://" in path else str(data_dir / path), section.compression, has_streams)
 
 
 def iggy_destination(name: str, section: IggyDestinationSection) -> IggyDestination:

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import duckdb
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -96,6 +98,45 @@ def test_duckdb_reads_it(table: TableDestination) -> None:
 def test_spark_reads_it(table: TableDestination, spark: SparkSession) -> None:
     schema = "message_id string, partition_key binary, payload binary, stream string, topic string"
     assert as_rows(spark.read.schema(schema).parquet(table.path).toArrow()) == expected()
+
+
+def test_a_table_without_streams_is_read_by_everybody_as_it_is(tmp_path: Path) -> None:
+    """A level with nothing but NULL has no type, at which plain pyarrow and pandas give up."""
+    destination = TableDestination("t", str(tmp_path / "t"), has_streams=False)
+    destination.ensure()
+    with destination.open(Lane(batch_id=0)) as sender:
+        sender.send(rows(0))
+        destination.complete(0, sender.finish().reports)
+    wanted = {(row["_topic"], row["_message_id"], row["_payload"]) for row in rows(0).to_pylist()}
+
+    def seen(table: pa.Table) -> set[tuple[str, str, bytes]]:
+        return {(str(row["topic"]), row["message_id"], row["payload"]) for row in table.to_pylist()}
+
+    assert {path.name for path in (tmp_path / "t").iterdir() if not path.name.startswith("_")} >= {"topic=orders"}
+    assert seen(pq.read_table(destination.path)) == wanted
+    assert seen(pa.Table.from_pandas(pd.read_parquet(destination.path))) == wanted
+    assert seen(open_table(destination.path).to_table()) == wanted
+    assert open_table(destination.path).to_table().column("stream").null_count == len(wanted)
+    files = f"{destination.path}/topic=*/*.parquet"
+    found = duckdb.sql(f"from read_parquet('{files}', hive_partitioning = true, hive_types_autocast = false)")
+    assert found is not None
+    assert seen(found.to_arrow_table()) == wanted
+    with destination.open(Lane(batch_id=1)) as sender:  # of another time, when every row had the level
+        sender.send(rows(1))
+        reports = [report | {"has_streams": True} for report in sender.finish().reports]
+        destination.complete(1, reports)
+    assert open_table(destination.path).count_rows() == 2 * len(wanted)
+
+
+@pytest.mark.spark
+def test_spark_reads_a_table_without_streams(tmp_path: Path, spark: SparkSession) -> None:
+    destination = TableDestination("t", str(tmp_path / "t"), has_streams=False)
+    destination.ensure()
+    with destination.open(Lane(batch_id=0)) as sender:
+        sender.send(rows(0))
+        destination.complete(0, sender.finish().reports)
+    found = spark.read.parquet(destination.path).toArrow()
+    assert {str(topic) for topic in found.column("topic").to_pylist()} == set(TOPICS)
 
 
 _SCRIPT = """

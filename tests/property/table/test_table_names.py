@@ -19,6 +19,7 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 @example(None, "a=b/c=d%2f\x00\n")
 def test_names_stay_in_the_table_and_come_back(stream: str | None, topic: str) -> None:
     assume(NO_STREAM not in (stream, topic))
+    assert read_partition_dir(f"{partition_dir(stream, topic, has_streams=False)}/x") == (stream, topic)
     directory = partition_dir(stream, topic)
     parts = PurePosixPath(directory).parts
     assert len(parts) == 2

@@ -31,6 +31,7 @@ class TableDestination(Destination):
     name: str
     path: str = field(repr=False)  # a URL may hold credentials
     compression: Literal["none", "snappy", "lz4", "zstd"] = "zstd"
+    has_streams: bool = True  # whether a row can name a stream; if none can, the files lie one level higher
 
     def __repr__(self) -> str:
         return f"TableDestination({self.name!r}, {shown_path(self.path)!r}, {self.compression!r})"
@@ -50,7 +51,7 @@ class TableDestination(Destination):
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        sender = TableSender(self.name, Files(self.path), lane, self.compression)
+        sender = TableSender(self.name, Files(self.path), lane, self.compression, has_streams=self.has_streams)
         try:
             yield sender
         finally:

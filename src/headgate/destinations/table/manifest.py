@@ -3,7 +3,7 @@
     _staging/{batch}/...      what senders write
     _batches/{batch}.intent   which files are being moved to where readers look
     _batches/{batch}.json     the batch is complete, and consists of these files
-    stream=.../topic=.../     where readers look
+    stream=.../topic=.../     where readers look; without the first level where no row can have a stream
 
 Each step can be repeated. A crash before the manifest leaves an intent, by which the next attempt finds the files it
 must remove; a crash after it leaves only things to clear away.
@@ -41,6 +41,7 @@ class Part:
     file_bytes: int
     first_id: str  # the least and the greatest message id in it
     last_id: str
+    has_streams: bool = True  # rows of the table may have a stream
 
     @property
     def directory(self) -> str:
@@ -49,7 +50,8 @@ class Part:
     def place(self, label: str) -> str:
         """Where readers find it. The staged name is unique, so two attempts never share a file."""
         name = self.staged.rpartition("/")[2]
-        return f"{partition_dir(self.stream, self.topic)}/part-{label}-{self.task:05d}-{name}"
+        directory = partition_dir(self.stream, self.topic, has_streams=self.has_streams)
+        return f"{directory}/part-{label}-{self.task:05d}-{name}"
 
 
 def completed_parts(files: Files) -> list[tuple[str, Part]]:

@@ -1,7 +1,8 @@
 """Streams and topics as names of directories: nothing a row says can leave the table's own.
 
 The form is Hive's, which Spark, DuckDB and pyarrow read back: `stream=shop/topic=orders`, with special characters as
-percent codes. A row without a stream is in `stream=__HIVE_DEFAULT_PARTITION__`, which readers show as NULL.
+percent codes. Where no row can have a stream the level is left out: readers that find nothing but NULL in it cannot
+say what type it has. Else a row without one is in `stream=__HIVE_DEFAULT_PARTITION__`, which readers show as NULL.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ _SPECIAL = re.compile(r"""[\x00-\x20"#%'*/:=?\\\x7f{}\[\]^<>|+&]""")
 _MAX_NAME_BYTES = 255
 
 
-def partition_dir(stream: str | None, topic: str) -> str:
+def partition_dir(stream: str | None, topic: str, *, has_streams: bool = True) -> str:
     """The directory of a topic, relative to the table."""
+    if stream is None and not has_streams:
+        return _level("topic", topic)
     return f"{_level('stream', stream)}/{_level('topic', topic)}"
 
 
 def read_partition_dir(path: str) -> tuple[str | None, str]:
     """The stream and the topic of a directory that `partition_dir` named."""
-    stream, topic = (level.partition("=")[2] for level in path.split("/")[:2])
-    return None if stream == NO_STREAM else unquote(stream), unquote(topic)
+    levels = dict(level.split("=", 1) for level in path.split("/")[:2] if "=" in level)
+    stream = levels.get("stream", NO_STREAM)
+    return None if stream == NO_STREAM else unquote(stream), unquote(levels["topic"])
 
 
 def _level(key: str, value: str | None) -> str:

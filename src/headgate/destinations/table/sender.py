@@ -78,11 +78,12 @@ class _TopicFile:
 class TableSender(Sender):
     """Rows wait until there are enough for a row group, then go to their topic's file."""
 
-    def __init__(self, name: str, files: Files, lane: Lane, compression: str) -> None:
+    def __init__(self, name: str, files: Files, lane: Lane, compression: str, *, has_streams: bool = True) -> None:
         self._name = name
         self._files = files
         self._lane = lane
         self._compression = compression
+        self._has_streams = has_streams
         self._token = uuid.uuid4().hex[:12]
         self._staging = f"{STAGING}/{self._token if lane.is_late else lane.batch_id}"
         self._topics: dict[str, _TopicFile] = {}
@@ -109,8 +110,8 @@ class TableSender(Sender):
         reports: list[dict[str, Any]] = []
         for topic, file in self._topics.items():
             size, first_id, last_id = file.close()
-            part = Part(file.name, self._lane.stream, topic, self._lane.task, file.rows, size, first_id, last_id)
-            reports.append(asdict(part))
+            where = (file.name, self._lane.stream, topic, self._lane.task)
+            reports.append(asdict(Part(*where, file.rows, size, first_id, last_id, self._has_streams)))
         if reports:
             self._files.sync(self._staging)
         self._topics = {}
