@@ -17,6 +17,7 @@ import typer
 from headgate import __version__
 from headgate.cli.output import note, print_error
 from headgate.model import HeadgateError, InternalError
+from headgate.model.disk import disk_error
 
 __all__ = ["app", "main"]
 
@@ -110,6 +111,9 @@ def main() -> None:
     except HeadgateError as error:
         _fail(error)
     except Exception as error:
+        known = disk_error(error) if isinstance(error, OSError) else None
+        if known is not None:
+            _fail(known)
         if _settings["debug"]:
             traceback.print_exc()
         _fail(InternalError(f"{type(error).__name__}: {error}", remedy="run again with: headgate --debug ..."))

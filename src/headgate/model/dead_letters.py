@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgate.model.destination import Destination
+from headgate.model.disk import disk_error
 from headgate.model.errors import CapacityError, StateError, UsageError
 
 __all__ = ["DEAD_LETTERS", "UNREADABLE", "DeadLetter", "DeadLetters", "Selection"]
@@ -183,6 +184,8 @@ class DeadLetters:
                     yield db
             finally:
                 db.close()
+        except OSError as error:
+            raise disk_error(error, str(self.path)) or error from None
         except sqlite3.DatabaseError as error:
             full = isinstance(error, sqlite3.OperationalError) and "full" in str(error)
             kind = CapacityError if full else StateError

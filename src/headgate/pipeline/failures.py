@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from headgate.model import DataError, HeadgateError, InternalError
+from headgate.model.disk import disk_error, disk_error_in
 
 __all__ = ["from_spark", "short"]
 
@@ -19,7 +20,8 @@ def from_spark(error: BaseException) -> HeadgateError:
     if isinstance(error, HeadgateError):
         return error
     text = str(error)
-    found = HeadgateError.from_text(text)
+    of_disk = disk_error(error) if isinstance(error, OSError) else None
+    found = HeadgateError.from_text(text) or of_disk or disk_error_in(text)
     if found is not None:
         return found
     value = _BAD_VALUE.search(text)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
+from headgate.model.disk import disk_error
 from headgate.model.files import replace_file
 
 __all__ = ["State", "StateFile"]
@@ -53,7 +54,9 @@ class StateFile:
             return State(**fields)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except OSError as error:
+            raise disk_error(error, str(self.path)) or error from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StateError(
                 f"the state file cannot be read: {error}",
                 where=str(self.path),
