@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headgate.destinations.base import OWN_LANE, Lane, Sender, SendResult
 from headgate.model import (
     ConfigError,
     ConnectError,
@@ -29,7 +31,7 @@ from headgate.pipeline.routing.router import ABSENT, KEY, KEY_STREAM, KEY_TOPIC
 from headgate.pipeline.routing.rules import Lookup, Rules
 from headgate.pipeline.routing.table import Known
 from headgate.pipeline.routing.task import run_task
-from tests.unit.routing.routing_fakes import FakeDestination, FlakyDestination
+from tests.unit.routing.routing_fakes import FakeDestination, FakeSender, FlakyDestination
 
 RULES = Rules(by_stream_column="s", by_topic_column="t", default_topic="rest", use_default=False)
 
@@ -377,3 +379,51 @@ def test_a_partition_that_is_not_there_is_told_in_every_attempt() -> None:
     again = run(replace(plan, done=frozenset({(3, ("fake", "", "x"))})), rows)
     assert len(target.rows) == 1
     assert [row[record.MESSAGE_ID] for row in again.dead] == [row[record.MESSAGE_ID] for row in first.dead] == ["m1"]
+
+
+class Picky(FakeDestination):
+    """Takes everything but some rows, for which it can say no more than that there are some."""
+
+    def __init__(self, *bad: str, by_topic: bool = False) -> None:
+        super().__init__()
+        self.bad, self.by_topic = set(bad), by_topic
+        self.sends = 0
+
+    @contextmanager
+    def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
+        picky = self
+
+        class PickySender(FakeSender):
+            def finish(self) -> SendResult:
+                picky.sends += 1
+                bad = {row[record.TOPIC] for row in self._rows if row[record.MESSAGE_ID] in picky.bad}
+                if bad and not picky.by_topic:
+                    raise DataError("too large", remedy="send less")
+                picky.errors = {topic: DataError("too large", remedy="send less") for topic in bad}
+                return super().finish()
+
+        yield PickySender(self, lane)
+
+
+@pytest.mark.parametrize("by_topic", [False, True])
+def test_a_row_that_cannot_be_served_is_a_dead_letter_and_the_others_go_on(by_topic: bool) -> None:
+    target = Picky("m3", "m64", by_topic=by_topic)
+    rows = batch(*[(None, "x" if n % 2 else "y") for n in range(100)])
+    done = run(make_plan(target, "/x", "/y", on_refusal="dlq"), rows)
+    assert {row[record.MESSAGE_ID] for row in done.dead} == {"m3", "m64"}
+    assert {(row["reason"], row["destination"], row["error"]) for row in done.dead} == {
+        ("unservable", "fake", "too large")
+    }
+    assert {message_id for _, _, message_id in target.rows} == {f"m{n}" for n in range(100)} - {"m3", "m64"}
+    assert done.report.failed == []
+    assert done.report.sent == [], "they come again with the batch, or their dead letters would be lost"
+    assert target.sends < 40
+    with pytest.raises(DataError):
+        run(make_plan(Picky("m3"), "/x", "/y", on_refusal="drop"), rows)
+
+
+def test_a_target_that_cannot_be_is_refused_as_a_whole() -> None:
+    target = FakeDestination()
+    target.error_of_lane = ConfigError("it needs a stream", remedy="name one")
+    done = run(make_plan(target, "/x", on_refusal="dlq"), batch(*[(None, "x")] * 5))
+    assert [row["error"] for row in done.dead] == ["it needs a stream"] * 5

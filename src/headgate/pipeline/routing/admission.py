@@ -28,6 +28,7 @@ class Reason(enum.StrEnum):
     PARTITION_OUT_OF_RANGE = "partition_id_out_of_range"
     MISSING = "missing_destination"
     INVALID_NAME = "invalid_name"
+    UNSERVABLE = "unservable"  # the destination can never take it
 
 
 @dataclass(frozen=True, slots=True)

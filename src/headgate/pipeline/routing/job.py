@@ -26,8 +26,8 @@ _REPORT = "report"
 _ARROW_SCHEMA = pa.schema([*DEAD_SCHEMA, (_KIND, pa.string()), (_REPORT, pa.string())])
 _SPARK_SCHEMA = (
     f"destination string, {record.STREAM} string, {record.TOPIC} string, reason string, {record.MESSAGE_ID} string, "
-    f"{record.PARTITION_KEY} binary, {record.PARTITION} bigint, {record.PAYLOAD} binary, {_KIND} string, "
-    f"{_REPORT} string"
+    f"{record.PARTITION_KEY} binary, {record.PARTITION} bigint, {record.PAYLOAD} binary, error string, "
+    f"{_KIND} string, {_REPORT} string"
 )
 
 

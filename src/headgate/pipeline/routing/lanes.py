@@ -73,12 +73,12 @@ class Lanes:
             with ThreadPoolExecutor(threads, thread_name_prefix="lane") as pool:
                 results = list(pool.map(self._send, loads))
             for load, result in zip(loads, results, strict=True):
-                self._book(load, result)
+                self._book(load, result, refusals)
             return
         for load in loads:
             rest = self._without_failed(load)
             if rest.batches:
-                self._book(rest, self._send(rest))
+                self._book(rest, self._send(rest), refusals)
 
     def _loads(self, target: Target, parts: Sequence[Rows], refusals: Refusals) -> list[_Load]:
         in_order = [
@@ -174,7 +174,7 @@ class Lanes:
         except HeadgateError as error:
             return error.at(f"destinations.{load.target.name}")
 
-    def _book(self, load: _Load, result: SendResult | HeadgateError) -> None:
+    def _book(self, load: _Load, result: SendResult | HeadgateError, refusals: Refusals) -> None:
         name, stream = load.target.name, load.stream
         topics: Counter[str] = Counter()
         for batch in load.batches:
@@ -186,9 +186,43 @@ class Lanes:
             self._report.results.append(result.as_dict())
             failed = {failure["topic"]: error_of(failure["error"]) for failure in result.failures}
         for topic, error in sorted(failed.items()):
-            self._fail((name, stream, topic), error)
+            if self._buries(error):
+                self._bury(_of_topic(load, topic), topic, error, refusals)
+            else:
+                self._fail((name, stream, topic), error)
         good = sorted((topic, rows) for topic, rows in topics.items() if topic not in failed)
         self._report.sent += [(name, stream, topic, rows) for topic, rows in good]
+
+    def _buries(self, error: HeadgateError) -> bool:
+        """Whether what a destination can never take is kept aside, instead of ending it all."""
+        return self._plan.on_refusal == "dlq" and isinstance(error, (ConfigError, DataError))
+
+    def _bury(self, load: _Load, topic: str, error: HeadgateError, refusals: Refusals) -> None:
+        """Refuse the rows of a topic that cannot be served, and send the others.
+
+        Which rows those are is found by halves, in order. The topic does not count as sent: if the batch comes again,
+        so do they, since dead letters are those of the last attempt.
+        """
+        rows = pa.Table.from_batches(load.batches).combine_chunks()
+        if isinstance(error, ConfigError) or rows.num_rows == 1:
+            wanted = Destination(load.stream, topic)
+            for batch in rows.to_batches():
+                refusals.refuse(batch, wanted, Reason.UNSERVABLE, load.target.name, error.message)
+            return
+        middle = rows.num_rows // 2
+        for part in (rows.slice(0, middle), rows.slice(middle)):
+            half = _Load(load.target, load.stream, part.to_batches())
+            result = self._send(half)
+            found = result if isinstance(result, HeadgateError) else None
+            if isinstance(result, SendResult):
+                self._report.results.append(result.as_dict())
+                found = next((error_of(failure["error"]) for failure in result.failures), None)
+            if found is None:
+                continue
+            if not self._buries(found):
+                self._fail((load.target.name, load.stream, topic), found)
+                return
+            self._bury(half, topic, found, refusals)
 
     def _fail(self, group: Group, error: HeadgateError) -> None:
         """A row that no server would take, or another writer in our stream, ends it all: a breaker would hide it."""
@@ -197,6 +231,11 @@ class Lanes:
         if group not in self._failed:
             self._failed.add(group)
             self._report.failed.append((*group, error.as_dict()))
+
+
+def _of_topic(load: _Load, topic: str) -> _Load:
+    batches = [batch.filter(pc.equal(batch.column(record.TOPIC), topic)) for batch in load.batches]
+    return _Load(load.target, load.stream, [batch for batch in batches if batch.num_rows])
 
 
 def _beyond(batch: pa.RecordBatch, partitions: int) -> Bools:

@@ -34,6 +34,7 @@ DEAD_SCHEMA = pa.schema(
         (record.PARTITION_KEY, pa.binary()),
         (record.PARTITION, pa.int64()),
         (record.PAYLOAD, pa.binary()),
+        ("error", pa.string()),
     ]
 )
 
@@ -76,7 +77,7 @@ class Refusals:
             )
         self._report.refused[reason.value] += rows.num_rows
         if self._plan.on_refusal == "dlq":
-            self.dead.append(_dead(rows, name, wanted, reason))
+            self.dead.append(_dead(rows, name, wanted, reason, cause))
 
 
 def _without_descriptions(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -86,7 +87,7 @@ def _without_descriptions(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pc.fill_null(pc.not_equal(rows.column(record.OP), "schema"), True))
 
 
-def _dead(rows: pa.RecordBatch, name: str, wanted: Destination, reason: Reason) -> pa.RecordBatch:
+def _dead(rows: pa.RecordBatch, name: str, wanted: Destination, reason: Reason, error: str = "") -> pa.RecordBatch:
     count = rows.num_rows
 
     def given(column: str, kind: pa.DataType) -> pa.Array:
@@ -98,5 +99,6 @@ def _dead(rows: pa.RecordBatch, name: str, wanted: Destination, reason: Reason) 
         given(record.PARTITION_KEY, pa.binary()),
         given(record.PARTITION, pa.int64()),
         rows.column(record.PAYLOAD).cast(pa.binary()),
+        pa.array([error] * count, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_SCHEMA)

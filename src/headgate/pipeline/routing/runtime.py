@@ -251,6 +251,7 @@ def _letter(row: dict[str, Any], batch_id: int, epoch: int, origin: str) -> Dead
         reason=row["reason"],
         position=message_id.removeprefix(f"{origin}-"),
         payload=row[record.PAYLOAD],
+        error=row["error"] or "",
         partition_key=row[record.PARTITION_KEY],
         partition=row[record.PARTITION],
         epoch=epoch,
