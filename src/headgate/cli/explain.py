@@ -31,6 +31,8 @@ def explain(
 ) -> None:
     """Say of sample rows: rule -> destination -> partition -> verdict -> what would be created. Sends nothing.
 
+    Rows are given as the source makes them, and go through the pipeline's transforms; of a webhook the body alone will
+    do, of a postgres-cdc source the row. Without a running headgate, Spark is started for it, which takes a while.
     Rows come from --row, from a table, from the last events, or from standard input (one JSON object a line).
 
     Example: headgate explain orders --row '{"kind": "order.created"}'
@@ -61,7 +63,7 @@ def _explained(config: Config, pipeline: str, rows: list[dict[str, Any]]) -> tup
         return [each.as_dict() for each in explained], remarks
     plain = json.loads(json.dumps(rows, default=str))
     answer = ask(f"{url}/pipelines/{pipeline}/explain", config, method="POST", body={"rows": plain})
-    return answer["rows"], ["said by the running pipeline, with the routes it uses now"]
+    return answer["rows"], [*answer["remarks"], "said by the running pipeline, with the routes it uses now"]
 
 
 def _rows(

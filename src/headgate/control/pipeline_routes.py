@@ -89,7 +89,7 @@ class _Handlers:
         rows = (await json_body(request, "rows")).get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or len(rows) > _MOST_ROWS:
             raise bad_request('the body has no rows: send {"rows": [{"kind": "order"}]}, a thousand at most')
-        return {"rows": await to_thread.run_sync(self._control().explain, request.path_params["key"], rows)}
+        return await to_thread.run_sync(self._control().explain, request.path_params["key"], rows)
 
 
 def _aliases(rest: str = "") -> tuple[str, ...]:

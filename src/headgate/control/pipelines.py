@@ -10,10 +10,10 @@ from headgate.config import Config
 from headgate.model import ConfigError, OccupiedError, UsageError
 from headgate.model.dead_letters import DeadLetter, DeadLetters, Selection
 from headgate.model.destination import Destination
-from headgate.pipeline.routing.explain import explain_row
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.routing.settings import RoutingSettings, routing_settings
+from headgate.pipeline.sampling import explain_samples
 from headgate.pipeline.state import StateFile
 from headgate.pipeline.supervisor import Supervisor
 
@@ -193,13 +193,12 @@ class PipelineControl:
             raise NotFoundError("some of these dead letters do not exist", remedy="list them: headgate dlq list")
         return found
 
-    def explain(self, key: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def explain(self, key: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Where sample rows would go now."""
         supervisor = self.find(key)
         routing = _routing(supervisor)
-        return [
-            explain_row(row, routing.settings, supervisor.spec.destinations, routing.table).as_dict() for row in rows
-        ]
+        explained, remarks = explain_samples(supervisor.spark, supervisor.spec, rows, routing.settings, routing.table)
+        return {"rows": [each.as_dict() for each in explained], "remarks": remarks}
 
     def _summary(self, supervisor: Supervisor) -> dict[str, Any]:
         report = supervisor.reporter.report

@@ -12,12 +12,14 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from headgate.config import Config
+from headgate.control.spark import open_spark
 from headgate.destinations.nats import JetStream, NatsDestination, StoredMessage
 from headgate.embedded import Stack
 from headgate.model import ConnectError, UsageError, record
-from headgate.model.destination import Destination as Wanted
 from headgate.pipeline.assemble import assemble
-from headgate.pipeline.routing.explain import Explanation, explain_row
+from headgate.pipeline.routing.explain import Explanation
+from headgate.pipeline.sampling import explain_samples
+from headgate.pipeline.session import close_session
 from headgate.pipeline.spec import PipelineSpec
 
 __all__ = ["explain_rows", "last_events", "table_rows"]
@@ -32,16 +34,11 @@ def explain_rows(config: Config, pipeline: str, rows: Sequence[dict[str, Any]]) 
             where=spec.where,
             remedy="add routing to the pipeline; see docs/routing.md",
         )
-    seen: set[Wanted] = set()
-    remarks = []
-    targets = spec.destinations
-    if config.nats.embedded and Stack.attach(config.project.data_dir) is None:
-        targets = tuple(each for each in targets if not isinstance(each, NatsDestination))
-        remarks.append("NATS is not running (headgate up), so nothing is said of what would be created there")
-    explained = [explain_row(row, spec.routing, targets, seen=seen) for row in rows]
-    if any(transform.type != "route" for transform in spec.transforms):
-        remarks.append("the other transforms of the pipeline were not applied: give rows as they are behind them")
-    return explained, remarks
+    spark = open_spark(config, master="local[1]")
+    try:
+        return explain_samples(spark, spec, rows, spec.routing)
+    finally:
+        close_session(spark)
 
 
 def table_rows(config: Config, pipeline: str, table: str, limit: int) -> list[dict[str, Any]]:

@@ -22,15 +22,16 @@ from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
 from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
+from headgate.control.spark import open_spark
 from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
-from headgate.embedded import Endpoints, Stack, find_java
+from headgate.embedded import Endpoints, Stack
 from headgate.gateway.configured import options_from
 from headgate.model import ConfigError, HeadgateError, StateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
 from headgate.pipeline.report import Report
-from headgate.pipeline.session import SparkOptions, SparkSession, close_session, open_session
+from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.relay.configured import settings_from
@@ -198,7 +199,7 @@ class Service:
         config = self._config
         compile_decoders(config)
         self._say("starting Spark")
-        self._spark = self._open_spark()
+        self._spark = open_spark(config)
         specs = assemble(
             config,
             nats_url=endpoints.nats_url or config.nats.url.get_secret_value(),
@@ -213,19 +214,6 @@ class Service:
             supervisor.start()
         for bootstrap in self.bootstraps.values():
             bootstrap.start()
-
-    def _open_spark(self) -> SparkSession:
-        config = self._config
-        data_dir = config.project.data_dir
-        options = SparkOptions(
-            java_home=find_java(data_dir / "java").home,
-            log_dir=data_dir / "logs",
-            master=config.spark.master,
-            driver_memory=config.spark.driver_memory,
-            ui=config.spark.ui,
-            conf=dict(config.spark.conf),
-        )
-        return open_session(options, config.project.name)
 
     @property
     def url(self) -> str:

@@ -129,6 +129,10 @@ class Destination(abc.ABC):
         """What `ensure_topic` would have to create, in words; None if it is all there."""
         return None
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        """What `ensure_topic` would return, without creating anything."""
+        return 1
+
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
         """On the driver, after each batch: what its senders have reported."""
 

@@ -13,9 +13,10 @@ from headgate.model import ConfigError, record
 from headgate.pipeline.routing.columns import absent, row_value
 from headgate.pipeline.routing.router import ABSENT, KEY, KEY_STREAM, KEY_TOPIC, lookup_column
 from headgate.pipeline.routing.settings import RoutingSettings
-from headgate.pipeline.transforms import reserved_columns
+from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.transforms import apply_transforms, reserved_columns
 
-__all__ = ["delivery_frame", "routing_columns"]
+__all__ = ["delivery_frame", "delivery_of", "routing_columns"]
 
 PayloadFormat = Literal["json", "raw", "envelope"]
 
@@ -39,6 +40,21 @@ def delivery_frame(
         *(column.alias(name) for name, column in columns.items()),
         f.concat(f.lit(f"{origin}-"), f.col(record.POSITION)).alias(record.MESSAGE_ID),
         _payload(frame, payload_format, payload_column, where, hidden).cast("binary").alias(record.PAYLOAD),
+    )
+
+
+def delivery_of(frame: DataFrame, spec: PipelineSpec, origin: str) -> DataFrame:
+    """The rows of a pipeline's source as it delivers them: behind its transforms, with what its routes look at."""
+    frame = apply_transforms(frame, spec.transforms, where=spec.where)
+    return delivery_frame(
+        frame,
+        topic=spec.topic,
+        origin=origin,
+        payload_format=spec.payload_format,
+        payload_column=spec.payload_column,
+        where=spec.where,
+        routed=routing_columns(frame, spec.routing, where=spec.where) if spec.routing else {},
+        hidden=spec.routing.paths.columns if spec.routing and spec.routing.paths.strip else (),
     )
 
 

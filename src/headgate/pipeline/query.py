@@ -15,14 +15,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headgate.model import ConfigError, InternalError, StateError
 from headgate.pipeline.batches import Batches, Ordeal
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
-from headgate.pipeline.delivery import delivery_frame, routing_columns
+from headgate.pipeline.delivery import delivery_of
 from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame, send_initial
 from headgate.pipeline.failures import short
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
-from headgate.pipeline.transforms import apply_transforms
 
 __all__ = ["PipelineQuery"]
 
@@ -104,18 +103,7 @@ class PipelineQuery:
         if spec.shortcut:
             located = self._read(spec.shortcut.options)
             return located if self._by_batch else send_frame(located, spec.destinations, spec.shortcut_rows())
-        frame = apply_transforms(self._read({}), spec.transforms, where=spec.where)
-        routed = routing_columns(frame, spec.routing, where=spec.where) if spec.routing else {}
-        delivery = delivery_frame(
-            frame,
-            topic=spec.topic,
-            origin=self._origin,
-            payload_format=spec.payload_format,
-            payload_column=spec.payload_column,
-            where=spec.where,
-            routed=routed,
-            hidden=spec.routing.paths.columns if spec.routing and spec.routing.paths.strip else (),
-        )
+        delivery = delivery_of(self._read({}), spec, self._origin)
         return delivery if self._by_batch else send_frame(delivery, spec.destinations)
 
     @property

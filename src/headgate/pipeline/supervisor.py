@@ -52,7 +52,7 @@ class Supervisor:
                 first_batch=spec.first_batch,
             )
         self.ordeal = Ordeal()
-        self._spark = spark
+        self.spark = spark
         self._query: PipelineQuery | None = None
         self._stop = threading.Event()
         self._pause = threading.Event()
@@ -168,7 +168,7 @@ class Supervisor:
 
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
-        self._query = query = PipelineQuery(self.spec, self._spark, self.reporter, self.routing, self.ordeal)
+        self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.ordeal)
         query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
         try:
             self.spec.source.start()  # idempotent; what it raises is told like any other error

@@ -12,10 +12,11 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from headgate.control.service_routes import description
 
-from .conftest import Shop, serving
+from .conftest import ROUTED, Shop, serving
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 DOCUMENT = description()
@@ -106,14 +107,25 @@ def test_hostile_bodies_are_the_senders_fault(client: httpx.Client, path: str) -
         assert answer.json()["remedy"]
 
 
-def test_hostile_rows_are_explained_like_others(client: httpx.Client) -> None:
+@pytest.mark.spark
+def test_hostile_rows_are_explained_like_others(tmp_path: Path, spark: SparkSession) -> None:
+    path = tmp_path / "headgate.toml"
+    path.write_text(ROUTED)
+    for client in serving(Shop(path, spark)):
+        explain_hostile_rows(client)
+
+
+def explain_hostile_rows(client: httpx.Client) -> None:
     rows: list[Any] = [
         {}, {"kind": None}, {"kind": {"deep": [1]}}, {"kind": ""}, {"kind": "*"}, {"kind": "x" * 10_000},
         {"customer": "²"}, {"customer": "--5"}, {"customer": "9" * 5000}, {"customer": 1.5}, {"customer": []},
     ]  # fmt: skip
     answer = client.post("/pipelines/p/explain", json={"rows": rows})
-    assert answer.status_code == 200
+    assert answer.status_code == 200, answer.text
     assert [each["row"] for each in answer.json()["rows"]] == rows
+    assert client.post("/pipelines/p/explain", json={"rows": []}).json() == {"rows": [], "remarks": []}
+    unknown = client.post("/pipelines/p/explain", json={"rows": [{"knid": "x"}]}).json()
+    assert unknown["remarks"] == ["the source has no column knid: left out"]
     too_many = client.post("/pipelines/p/explain", json={"rows": [{}] * 1001})
     assert too_many.status_code == 400
     assert client.post("/pipelines/plain/explain", json={"rows": [{}]}).status_code == 400

@@ -149,7 +149,10 @@ def receive() -> Iterator[Receive]:
             def log_message(self, *_: object) -> None:
                 pass
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128  # a connection that is not taken up would be tried again, and its row come twice
+
+        server = Server(("127.0.0.1", 0), Answer)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return f"http://127.0.0.1:{server.server_port}/{{topic}}", received, refused

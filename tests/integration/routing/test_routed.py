@@ -187,7 +187,7 @@ def test_a_reload_forgets_nothing_that_was_acknowledged(make_spec: MakeSpec, run
     """Of a batch of which one topic fails, the rows of the others are sent once, whatever the routes become."""
     url, received, refused = receive()
     refused.add("c")
-    hook = WebhookDestination("hook", WebhookOptions(url=url, retry_for_s=0, concurrency=8))
+    hook = WebhookDestination("hook", WebhookOptions(url=url, retry_for_s=0))
     spec = make_spec(hook, rows=80, **by_letter(circuit_breaker={"failure_threshold": 1000}))
     supervisor = run(spec)
     wait_until(lambda: supervisor.report.failures_in_row >= 2)
@@ -223,14 +223,12 @@ def test_trouble_is_told_by_its_first_cause_until_a_success(
     def goes_on_failing() -> bool:
         report = supervisor.report
         assert report.error is not None
-        assert f"a: the stream {nats.options.stream} keeps" in report.error["message"]
+        assert f"the stream {nats.options.stream} keeps {nats.options.stream}.>, not a" in report.error["message"]
         assert report.rows_total == 0
-        return report.restarts_total >= 2 and report.failures_in_row > 12
+        return report.restarts_total >= 1 and report.failures_in_row > 6
 
     wait_until(goes_on_failing, timeout_s=120)
     assert [change.status for change in supervisor.report.history] == [Status.RUNNING, Status.DEGRADED]
-    assert supervisor.report.last_error is not None
-    assert "circuit_open (the stream" in supervisor.report.last_error["message"]
     mended = spec("drop").routing
     assert supervisor.routing is not None
     assert mended is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,10 @@ import pyarrow as pa
 
 from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
 from headgate.model import DeliveryError, HeadgateError, record
+from headgate.pipeline.routing.explain import ORIGIN, Explanation, explain_batch, sample_id
+from headgate.pipeline.routing.router import KEY, KEY_STREAM, KEY_TOPIC, lookup_column
+from headgate.pipeline.routing.settings import RoutingSettings
+from headgate.pipeline.routing.table import DestinationTable
 
 
 class FakeSender(Sender):
@@ -66,6 +70,9 @@ class FakeDestination(Destination):
             raise self.error_of_lane
         return None if topic in self.existing else f"topic {topic}"
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        return self.partitions if self.partitions > 1 else defaults.partitions
+
     def complete(self, batch_id: int, reports: Any) -> None:
         self.completed.append(batch_id)
 
@@ -93,3 +100,20 @@ class FlakyDestination(FakeDestination):
         self._left -= 1
         self.error_of_lane = DeliveryError("no", remedy="wait") if self._left < 0 else None
         yield FakeSender(self, lane)
+
+
+def explained(
+    rows: list[dict[str, Any]],
+    settings: RoutingSettings,
+    targets: Sequence[Destination] = (),
+    table: DestinationTable | None = None,
+) -> list[Explanation]:
+    """Rows given by the values that routes look at, as texts."""
+    paths = settings.paths
+    named = {KEY_STREAM: paths.stream, KEY_TOPIC: paths.topic, KEY: paths.partition_key}
+    named |= {lookup_column(number): "/".join(each) for number, each in enumerate(paths.lookups)}
+    columns = {name: pa.array([row.get(path) for row in rows], pa.string()) for name, path in named.items() if path}
+    columns[record.MESSAGE_ID] = pa.array([f"{ORIGIN}-{sample_id(number)}" for number in range(len(rows))])
+    columns[record.PAYLOAD] = pa.array([b""] * len(rows), pa.binary())
+    made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return explain_batch(rows, made, settings, targets, table)

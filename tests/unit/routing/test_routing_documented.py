@@ -12,8 +12,8 @@ from headgate.model import Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.report import Report
 from headgate.pipeline.routing.admission import Admission, Reason
-from headgate.pipeline.routing.explain import explain_row
 from headgate.pipeline.routing.table import DestinationTable
+from tests.unit.routing.routing_fakes import explained
 
 DOCS = Path(__file__).parents[3] / "docs"
 ROUTING = (DOCS / "routing.md").read_text()
@@ -25,9 +25,9 @@ def test_the_worked_example() -> None:
     (spec,) = assemble(parse(example, environ={}), nats_url="nats://127.0.0.1:1", postgres_url="postgres:///x")
     assert spec.routing is not None
     assert spec.shortcut is not None, "its rows never enter the JVM"
-    paid = explain_row({"kind": "order.paid"}, spec.routing)
+    field = "/".join(spec.routing.paths.lookups[0])
+    paid, lost = explained([{field: "order.paid"}, {field: "order.lost"}], spec.routing)
     assert [verdict.destination for verdict in paid.verdicts] == ["billing/orders", "orders/paid"]
-    lost = explain_row({"kind": "order.lost"}, spec.routing)
     assert (lost.rule, lost.note) == ("no route matches", "no destination: dlq")
     for said in (f"  rule         {paid.rule}\n", f"  rule         {lost.rule}\n", f"  goes nowhere {lost.note}\n"):
         assert said in ROUTING

@@ -39,6 +39,10 @@ class IggyDestination(Destination):
         there = shared_client(self.options).partitions(stream, topic) is not None
         return None if there else f"topic {topic} in the stream {stream}"
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        found = shared_client(self.options).partitions(stream or self.options.stream, topic)
+        return found or defaults.partitions
+
     def details(self) -> dict[str, Any]:
         return {"server": self.options.server}
 

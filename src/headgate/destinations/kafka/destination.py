@@ -48,6 +48,11 @@ class KafkaDestination(Destination):
         with open_reader(self.options) as reader:
             return None if partition_count(reader, self.options, name) else f"topic {name}"
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        with open_reader(self.options) as reader:
+            found = partition_count(reader, self.options, self.options.topic_name(stream, topic))
+        return found or defaults.partitions
+
     def details(self) -> dict[str, Any]:
         return {"servers": self.options.servers, "exclusive": self.exclusive}
 

@@ -59,6 +59,11 @@ class LogDestination(Destination):
         with self._connected() as connection:
             return None if find_topic(connection, name) else f"topic {name}"
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        with self._connected() as connection:
+            found = find_topic(connection, self.topic_name(stream, topic))
+        return len(found.parts) if found else defaults.partitions
+
     def topic_name(self, stream: str | None, topic: str) -> str:
         """The topic in the log for a row's topic in a stream; names are Kafka's."""
         return KafkaOptions(servers="-", topic=self.topic).topic_name(stream, topic)

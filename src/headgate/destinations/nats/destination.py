@@ -84,11 +84,7 @@ class NatsDestination(Destination):
         if not self._is_own(stream):
             subject = f"{stream}.{subject}"
             kept = self._ensure_stream(options, defaults)
-        if not any(covers(pattern, subject) for pattern in kept):
-            raise DeliveryError(
-                f"the stream {options.stream} keeps {', '.join(kept)}, not {subject}",
-                remedy="add the subject to the stream, or give the rows another one",
-            )
+        _refuse_foreign(subject, options.stream, kept)
         return defaults.partitions
 
     def _ensure_stream(self, options: NatsOptions, defaults: TopicDefaults) -> Sequence[str]:
@@ -104,11 +100,18 @@ class NatsDestination(Destination):
         subjects: Sequence[str] = info.config["subjects"]
         return subjects
 
+    def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        return defaults.partitions
+
     def missing(self, stream: str | None, topic: str) -> str | None:
         options = self._options(Lane(stream))
         with JetStream.open(options) as jetstream:
-            there = jetstream.stream_info(options.stream) is not None
-        return None if there else f"stream {options.stream} with the subjects {', '.join(options.subjects)}"
+            info = jetstream.stream_info(options.stream)
+        if self._is_own(stream):
+            _refuse_foreign(topic, options.stream, options.subjects)
+        elif info is not None:
+            _refuse_foreign(f"{stream}.{topic}", options.stream, info.config["subjects"])
+        return None if info is not None else f"stream {options.stream} with the subjects {', '.join(options.subjects)}"
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
@@ -134,6 +137,14 @@ class NatsDestination(Destination):
     def stream_name(stream: str) -> str:
         """What JetStream calls a stream that a row names: its names have no dots."""
         return stream.replace(".", "_")
+
+
+def _refuse_foreign(subject: str, stream: str, kept: Sequence[str]) -> None:
+    if not any(covers(pattern, subject) for pattern in kept):
+        raise DeliveryError(
+            f"the stream {stream} keeps {', '.join(kept)}, not {subject}",
+            remedy="add the subject to the stream, or give the rows another one",
+        )
 
 
 class _SharedSender(Sender):

@@ -8,11 +8,11 @@ from pyspark.sql.types import DataType, MapType, StringType, StructType
 
 from headgate.model import ConfigError, record
 
-__all__ = ["absent", "path_value", "row_value"]
+__all__ = ["AFTER", "BEFORE", "BODY", "absent", "path_value", "row_value"]
 
 # What a CDC source adds with `images`: the old and the new row as JSON.
 BEFORE, AFTER = "_before", "_after"
-_BODY = "body"  # of a webhook
+BODY = "body"  # of a webhook
 
 
 def row_value(frame: DataFrame, column: str, where: str) -> Column:
@@ -32,8 +32,8 @@ def path_value(frame: DataFrame, path: str, where: str) -> Column:
     if AFTER in frame.columns:
         steps = _json_path(path.split("."))
         return f.coalesce(f.get_json_object(AFTER, steps), f.get_json_object(BEFORE, steps))
-    if _BODY in frame.columns:
-        return f.get_json_object(f.col(_BODY).cast("string"), _json_path(path.split(".")))
+    if BODY in frame.columns:
+        return f.get_json_object(f.col(BODY).cast("string"), _json_path(path.split(".")))
     raise ConfigError(
         f"there is no column {first!r} to route by", where=where, remedy=f"columns here: {', '.join(frame.columns)}"
     )

@@ -108,6 +108,12 @@ class Router:
             defaulted=defaulted,
         )
 
+    def choices(self, batch: pa.RecordBatch) -> list[Choice]:
+        """What the rules say of each row."""
+        codes, distinct = self._combinations(batch)
+        choices = [self._choose(keys) for keys in distinct]
+        return [choices[code] for code in codes]
+
     def _choose(self, keys: Keys) -> Choice:
         choice = self._choices.get(keys)
         if choice is None:

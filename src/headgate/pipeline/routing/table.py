@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -86,6 +87,26 @@ class DestinationTable:
             self._threshold, self._cool_down_s = failure_threshold, cool_down_s
             for entry in self._all():
                 entry.breaker.threshold, entry.breaker.cool_down_s = failure_threshold, cool_down_s
+
+    def rehearsed(self, targets: Sequence[Target]) -> DestinationTable:
+        """A copy that others can try things on: what is known of destinations, with these in place of the real ones."""
+        with self._lock:
+            copied = DestinationTable(
+                targets,
+                self._admission,
+                defaults=self._defaults,
+                failure_threshold=self._threshold,
+                cool_down_s=self._cool_down_s,
+                clock=self._clock,
+            )
+            copied._entries = {
+                wanted: {
+                    name: Entry(copy(entry.breaker), entry.partitions, last_error=entry.last_error)
+                    for name, entry in entries.items()
+                }
+                for wanted, entries in self._entries.items()
+            }
+            return copied
 
     def known(self) -> Known:
         with self._lock:
