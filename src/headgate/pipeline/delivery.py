@@ -20,6 +20,12 @@ __all__ = ["delivery_frame", "delivery_of", "routing_columns"]
 
 PayloadFormat = Literal["json", "raw", "envelope"]
 
+# Times as events of PostgreSQL have them: with microseconds, which Spark by itself would cut off.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -102,7 +108,7 @@ def _payload(
         return f.col(f"`{column}`")
     reserved = [*reserved_columns(frame), *hidden]
     visible = [f.col(f"`{name}`") for name in frame.columns if name not in reserved]
-    return f.to_json(f.struct(*visible), {"ignoreNullFields": "false"})
+    return f.to_json(f.struct(*visible), _JSON)
 
 
 def _require(frame: DataFrame, column: str, where: str) -> None:
