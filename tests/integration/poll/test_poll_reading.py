@@ -111,6 +111,18 @@ def test_late_rows_during_late_rows(queue: Queue) -> None:
     assert got + notes(batches) == [*(f"late {n}" for n in range(10, 16)), "later", "new"]
 
 
+def test_a_run_that_ends_takes_what_was_settled_when_it_began(queue: Queue) -> None:
+    queue.execute("insert into jobs values (100, 100, 'last')")
+    _, at = drain(queue.reader())
+    queue.execute("insert into jobs values (1, 1, 'late')")
+    ending = queue.reader()
+    ending.prepareForTriggerAvailableNow()
+    queue.execute("insert into jobs values (2, 2, 'later'), (200, 200, 'new')")
+    batches, at = drain(ending, start=at)
+    assert notes(batches) == ["late"]
+    assert notes(drain(queue.reader(), start=at)[0]) == ["later", "new"]
+
+
 def test_what_lies_further_back_than_the_overlap_is_not_looked_for(queue: Queue) -> None:
     queue.execute("insert into jobs values (100, 100, 'last')")
     reader = queue.reader(overlapValues="10")
