@@ -120,7 +120,7 @@ def test_v5_fifty_event_types_through_one_slot(project: Project, stack: Endpoint
         project.write(text + '"nobody.knows" = { stream = "accounts", topic = "new" }\n')
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: pipeline(project).get("routing", {}).get("epoch") == 2)
-        done = project.run("dlq", "replay", "events", "--to", "accounts/new")
+        done = project.run("dlq", "replay", "events", "--all", "--to", "accounts/new")
         assert done.returncode == 0, done.stderr
         admin.execute("INSERT INTO events (event_type) VALUES ('nobody.knows')")
         wait_until(lambda: _stored(jetstream) >= expected.total() + 2)
