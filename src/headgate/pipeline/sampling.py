@@ -67,10 +67,14 @@ def _frame(session: SparkSession, spec: PipelineSpec, rows: Sequence[Row]) -> tu
 
 
 def _schema(session: SparkSession, spec: PipelineSpec) -> StructType | None:
-    """The columns of the source; None if it cannot be asked."""
-    images = {"images": "true"} if spec.source.has_envelope else {}
+    """The columns of the source, of changes with their rows; None if it cannot be asked."""
+    source, stream = spec.source, session.readStream
     try:
-        frame: DataFrame = spec.source.load(session.readStream.options(**images))
+        frame: DataFrame
+        if source.has_envelope:
+            frame = stream.format(source.format).options(**source.options() | {"images": "true"}).load()
+        else:
+            frame = source.load(stream)
     except (HeadgateError, AnalysisException):
         return None
     return frame.schema
