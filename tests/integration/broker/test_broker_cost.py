@@ -68,7 +68,8 @@ def test_maintenance_of_many_groups_and_partitions(crowded: psycopg.Connection[A
 def test_groups_that_were_read_let_partitions_go(crowded: psycopg.Connection[Any], connect: Connect) -> None:
     crowded.execute(
         "insert into group_cursors (gno, pos)"
-        " select gno, (select max(pos) from dispatcher_state) from subscription_groups where gno <= 20"
+        " select g.gno, (select max(pos) from dispatcher_state) from subscription_groups as g"
+        " join generate_series(1, 20) as n on g.id = 'g' || n"
     )
     blocker = connect(autocommit=False)  # a dump, or a vacuum, of one that could go
     blocker.execute("lock table deliveries_7 in access share mode")
