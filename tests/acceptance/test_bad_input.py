@@ -155,3 +155,17 @@ def missing(project: Project) -> list[dict[str, str]]:
     done = project.run("check", "--json")
     failed = [check for check in json.loads(done.stdout) if check["outcome"] == "fail"]
     return [check for check in failed if check["subject"].endswith("privilege")]
+
+
+def test_check_of_a_bridge_needs_no_file(project: Project, endpoints: Endpoints) -> None:
+    """Everything that is wrong, in one answer: neither server is there."""
+    command = ["check", "--json", "--slot", "s", "--pub", "p", "--postgres", "postgres://127.0.0.1:1/x"]
+    done = project.run(*command, "--nats", "nats://127.0.0.1:1")
+    assert done.returncode == 1, done.stderr
+    found = {check["subject"]: check["outcome"] for check in json.loads(done.stdout)}
+    assert found["postgres connection"] == found["nats"] == found["stream CDC"] == "fail"
+    assert endpoints.postgres_url is not None
+    done = project.run(*command[:-1], endpoints.postgres_url, "--nats", str(endpoints.nats_url))
+    found = {check["subject"]: check["outcome"] for check in json.loads(done.stdout)}
+    assert (found["publication p"], found["slot s"], found["nats connection"]) == ("fail", "ok", "ok")
+    assert project.run("check", "--slot", "s").returncode == 2

@@ -17,7 +17,7 @@ from headgate.config import Config
 from headgate.config.base import Duration, Size
 from headgate.wire.envelope import DebeziumOptions
 
-__all__ = ["bridge"]
+__all__ = ["bridge", "bridge_settings", "pipeline_of"]
 
 T = TypeVar("T")
 _HEARTBEATS = DebeziumOptions().topic_heartbeat_prefix
@@ -110,50 +110,55 @@ def bridge(
     Example: headgate bridge --slot shop --pub shop --postgres postgres://bridge@localhost/shop
     """
     envelope: Literal["msgpack", "json", "debezium"] = "debezium" if debezium else "json" if json_format else "msgpack"
-    settings: dict[str, Any] = {
-        "project": {"name": "bridge", "data_dir": (data_dir or Path(f".headgate/bridge-{slot}")).resolve()},
-        "postgres": {"url": postgres or postgres_url(os.environ)},
-        "nats": {"url": nats or nats_url(os.environ)},
-        "control": {"port": port},
-        "sources": {
-            "changes": {
-                "type": "postgres-cdc",
-                "slot": slot,
-                "publication": pub,
-                "tables": table or [],
-                "format": envelope,
-                "subject": subject,
-                "failover": failover,
-                "debezium": {"snapshot_mode": snapshot_mode, "heartbeat_interval_ms": heartbeat_interval_ms},
-            }
-        },
-        "destinations": {
-            "stream": {
-                "type": "nats",
-                "stream": stream,
-                "subjects": [
-                    subject.split("{", 1)[0].rstrip(".") + ".>",
-                    *([f"{_HEARTBEATS}.{slot}"] if debezium and heartbeat_interval_ms else []),
-                ],
-                "compression": "zstd" if zstd else "none",
-                "max_age": max_age,
-                "max_bytes": max_bytes,
-                "discard": discard,
-                "duplicate_window": duplicate_window,
-            }
-        },
-        "pipelines": {
-            slot.replace("_", "-"): {
-                "source": "changes",
-                "destinations": ["stream"],
-                "bootstrap": {"stream": init_stream, "bucket": schema_bucket},
-            }
-        },
+    settings = bridge_settings(slot, pub, postgres, nats, stream=stream, subject=subject, data_dir=data_dir)
+    settings["control"] = {"port": port}
+    settings["sources"]["changes"] |= {
+        "tables": table or [],
+        "format": envelope,
+        "failover": failover,
+        "debezium": {"snapshot_mode": snapshot_mode, "heartbeat_interval_ms": heartbeat_interval_ms},
     }
+    if debezium and heartbeat_interval_ms:
+        settings["destinations"]["stream"]["subjects"].append(f"{_HEARTBEATS}.{slot}")
+    settings["destinations"]["stream"] |= {
+        "compression": "zstd" if zstd else "none",
+        "max_age": max_age,
+        "max_bytes": max_bytes,
+        "discard": discard,
+        "duplicate_window": duplicate_window,
+    }
+    settings["pipelines"][pipeline_of(slot)]["bootstrap"] = {"stream": init_stream, "bucket": schema_bucket}
     config = Config.model_validate(settings)
     if reset:
         reset_stopped(config, *config.pipelines)
     run_service(config, once=once)
+
+
+def bridge_settings(
+    slot: str,
+    pub: str,
+    postgres: str | None,
+    nats: str | None,
+    *,
+    stream: str = "CDC",
+    subject: str = "cdc.{schema}.{table}.{op}",
+    data_dir: Path | None = None,
+) -> dict[str, Any]:
+    """What a bridge would have in its file, if it had one."""
+    subjects = [subject.split("{", 1)[0].rstrip(".") + ".>"]
+    return {
+        "project": {"name": "bridge", "data_dir": (data_dir or Path(f".headgate/bridge-{slot}")).resolve()},
+        "postgres": {"url": postgres or postgres_url(os.environ)},
+        "nats": {"url": nats or nats_url(os.environ)},
+        "sources": {"changes": {"type": "postgres-cdc", "slot": slot, "publication": pub, "subject": subject}},
+        "destinations": {"stream": {"type": "nats", "stream": stream, "subjects": subjects}},
+        "pipelines": {pipeline_of(slot): {"source": "changes", "destinations": ["stream"]}},
+    }
+
+
+def pipeline_of(slot: str) -> str:
+    """The name of a bridge's pipeline."""
+    return slot.replace("_", "-")
 
 
 def postgres_url(environ: Mapping[str, str]) -> str:
