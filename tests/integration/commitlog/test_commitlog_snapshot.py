@@ -41,11 +41,14 @@ def test_an_append_costs_the_same_after_thousands_under_a_snapshot(log_url: str,
         pages: list[int] = []
         for sequence in range(_APPENDS):
             batches = [(parts[0], batch(b"v", producer=7, epoch=0, sequence=sequence)), (parts[1], batch(b"v"))]
+            if sequence % 1000 == 999:
+                # As autovacuum does, at any time: statistics of many versions and few rows are not to spoil the plans.
+                connection.execute("vacuum analyze kafka.states, kafka.producers, kafka.parts")
             if 20 <= sequence < 40 or sequence >= _APPENDS - 20:
                 pages.append(_pages(connection, batches))
             else:
                 append(connection, batches)
-        assert min(pages[20:]) < 1.5 * min(pages[:20]), pages
+        assert min(pages[20:]) < 1.5 * min(pages[:20]), str(pages)
         rows = connection.execute("select next_offset from kafka.partitions where part_id = any(%s)", [parts])
         assert list(rows) == [(_APPENDS,), (_APPENDS,)]
         backup.rollback()

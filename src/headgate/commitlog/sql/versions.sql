@@ -5,6 +5,9 @@
 -- version that rises with every change: the newest is the first entry from the top, and a change finds its row by the
 -- whole key. Each row is there once, as before. `kafka.head` is locked and never changed: that leaves no versions.
 --
+-- The newest is asked for as the last key up to the greatest possible version: as that could be any of many rows, no plan
+-- that collects them first looks cheap, as it would if their first column were compared alone.
+--
 -- `kafka.partitions` becomes a view, so that whoever reads it, and gateways of the version before, go on.
 
 -- A plan that reads the table as a whole would read the old versions, and a small table invites to that when the plan is
@@ -38,7 +41,9 @@ select part.part_id, part.topic_id, part.index, part.class_id, state.segment_id,
   state.next_offset, state.run_max_ts, state.size, state.compacted_to, state.compact_next
 from kafka.parts as part
 cross join lateral (
-  select * from kafka.states as s where s.part_id = part.part_id order by s.version desc limit 1) as state;
+  select * from kafka.states as s where (s.part_id, s.version) <= (part.part_id, 9223372036854775807)
+  order by s.part_id desc, s.version desc limit 1) as state
+where state.part_id = part.part_id;
 
 -- Whoever had a right to the table has it to the view.
 do $$
@@ -111,7 +116,8 @@ begin
     return old;
   end if;
   update kafka.parts set class_id = new.class_id where part_id = old.part_id and new.class_id <> old.class_id;
-  select * into state from kafka.states as s where s.part_id = old.part_id order by s.version desc limit 1;
+  select * into state from kafka.states as s where (s.part_id, s.version) <= (old.part_id, 9223372036854775807)
+    order by s.part_id desc, s.version desc limit 1;
   update kafka.states as s set version = s.version + 1,
     segment_id = case when new.segment_id is distinct from old.segment_id then new.segment_id else s.segment_id end,
     log_start_offset = case when new.log_start_offset <> old.log_start_offset then new.log_start_offset
@@ -121,7 +127,7 @@ begin
     size = s.size + new.size - old.size,
     compacted_to = case when new.compacted_to <> old.compacted_to then new.compacted_to else s.compacted_to end,
     compact_next = case when new.compact_next <> old.compact_next then new.compact_next else s.compact_next end
-  where s.part_id = state.part_id and s.version = state.version
+  where s.part_id = old.part_id and s.version = state.version
   returning s.segment_id, s.log_start_offset, s.next_offset, s.run_max_ts, s.size, s.compacted_to, s.compact_next
   into new.segment_id, new.log_start_offset, new.next_offset, new.run_max_ts, new.size, new.compacted_to,
     new.compact_next;
@@ -144,7 +150,8 @@ create or replace function kafka.place(incoming kafka.incoming[]) returns setof 
 declare
   whole kafka.states;
 begin
-  select * into whole from kafka.states as s where s.part_id = 0 order by s.version desc limit 1;
+  select * into whole from kafka.states as s where (s.part_id, s.version) <= (0, 9223372036854775807)
+    order by s.part_id desc, s.version desc limit 1;
   return query
   with arriving as materialized (
     select * from rows from (unnest(incoming)) with ordinality as batch
@@ -155,7 +162,9 @@ begin
     join kafka.parts as part using (part_id)
     join kafka.classes as class on class.id = part.class_id
     cross join lateral (
-      select * from kafka.states as s where s.part_id = part.part_id order by s.version desc limit 1) as state
+      select * from kafka.states as s where (s.part_id, s.version) <= (part.part_id, 9223372036854775807)
+      order by s.part_id desc, s.version desc limit 1) as state
+    where state.part_id = part.part_id
   ), placed as materialized (
     select batch.*, target.segment_id, target.segment_before, target.version, target.log_start_offset,
       target.next_offset + sum(batch.n) over of_part - batch.n as base_offset,
@@ -205,8 +214,10 @@ begin
       case when known.epoch = n.epoch then known.offsets end as known_offsets
     from numbered as n
     left join lateral (
-      select * from kafka.producers as k where k.part_id = n.part_id and k.producer_id = n.producer_id
-      order by k.version desc limit 1) as known on true
+      select * from kafka.producers as k
+      where (k.part_id, k.producer_id, k.version) <= (n.part_id, n.producer_id, 9223372036854775807)
+      order by k.part_id desc, k.producer_id desc, k.version desc limit 1
+    ) as known on (known.part_id, known.producer_id) = (n.part_id, n.producer_id)
   ), forgotten as (
     delete from kafka.producers as known using continued as c
     where known.part_id = c.part_id and known.producer_id = c.producer_id and known.version = c.version
@@ -230,9 +241,10 @@ declare
 begin
   error := 0;
   original := -1;
-  select * into known from kafka.producers as k where k.part_id = batch.part_id and k.producer_id = batch.producer_id
-    order by k.version desc limit 1;
-  if not found then
+  select * into known from kafka.producers as k
+    where (k.part_id, k.producer_id, k.version) <= (batch.part_id, batch.producer_id, 9223372036854775807)
+    order by k.part_id desc, k.producer_id desc, k.version desc limit 1;
+  if (known.part_id, known.producer_id) is distinct from (batch.part_id, batch.producer_id) then
     return;
   end if;
   if batch.epoch < known.epoch then
@@ -264,9 +276,10 @@ begin
         coalesce(lag(kafka.next_seq(batch.base_seq, batch.n - 1)) over chain, known.last_seqs[1]) as before_seq
       from rows from (unnest(incoming)) with ordinality as batch
       left join lateral (
-        select k.epoch, k.last_seqs from kafka.producers as k
-        where k.part_id = batch.part_id and k.producer_id = batch.producer_id
-        order by k.version desc limit 1) as known on true
+        select * from kafka.producers as k
+        where (k.part_id, k.producer_id, k.version) <= (batch.part_id, batch.producer_id, 9223372036854775807)
+        order by k.part_id desc, k.producer_id desc, k.version desc limit 1
+      ) as known on (known.part_id, known.producer_id) = (batch.part_id, batch.producer_id)
       where batch.producer_id >= 0
       window chain as (partition by batch.part_id, batch.producer_id order by batch.ordinality)
     ) as chained);
