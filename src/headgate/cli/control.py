@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from headgate.config import Config
+import typer
+
+from headgate.config import Config, load
 from headgate.control.runfile import RunFile
 from headgate.model import AuthError, ConnectError, UsageError
 
-__all__ = ["ask", "control_url"]
+__all__ = ["ControlUrlOption", "ask", "control_url", "running", "settings_of"]
+
+ControlUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="HEADGATE_URL",
+        help="Control plane of a headgate without a file, such as a bridge; its token is in HEADGATE_TOKEN.",
+    ),
+]
+
+
+def settings_of(config: Path | None, url: str | None) -> Config:
+    """The file, or for a headgate that is named by its address nothing but the token."""
+    if config is not None or url is None:
+        return load(config)
+    token = os.environ.get("HEADGATE_TOKEN")
+    return Config.model_validate({"control": {"token": token}} if token else {})
+
+
+def running(config: Config, url: str | None) -> str:
+    """The address of the running headgate, or the error that there is none."""
+    found = url.rstrip("/") if url else control_url(config)
+    if found is None:
+        raise ConnectError(
+            "headgate is not running", remedy="start it with: headgate run, or name it: --url http://..."
+        )
+    return found
 
 
 def control_url(config: Config) -> str | None:
@@ -30,7 +61,8 @@ def ask(url: str, config: Config, *, method: str = "GET", body: dict[str, Any] |
             answer: dict[str, Any] = json.load(response)
             return answer
     except urllib.error.HTTPError as error:
-        raise _refused(error, url) from None
+        with error:
+            raise _refused(error, url) from None
     except (urllib.error.URLError, TimeoutError) as error:
         raise ConnectError(f"no answer: {error}", where=url, remedy="is headgate still starting, or stuck?") from None
 

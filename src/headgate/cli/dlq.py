@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 from rich.table import Table
 
-from headgate.cli.control import ask, control_url
+from headgate.cli.control import ControlUrlOption, ask, running, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import Config, load
-from headgate.model import ConnectError, UsageError
+from headgate.model import UsageError
 from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters, Selection
 from headgate.pipeline.assemble import pipeline_dir
 
@@ -30,32 +31,55 @@ AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 @dlq.command("list")
 def list_letters(
-    pipeline: PipelineArgument,
+    pipeline: Annotated[str | None, typer.Argument(help="Name of the pipeline.", show_default="all of them")] = None,
     config: ConfigOption = None,
+    url: ControlUrlOption = None,
     reason: ReasonOption = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only those for this topic.")] = None,
     after: Annotated[int, typer.Option("--after", help="Only those with a larger number.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of each pipeline.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Show dead letters, oldest first. Works whether headgate runs or not.
+    """Show dead letters, oldest first, of one pipeline or of all. Works whether headgate runs or not.
 
     Example: headgate dlq list orders --reason circuit_open
     """
-    store = _store(load(config), pipeline)
-    found = store.list(reason=reason, topic=topic, after=after, limit=limit)
+    loaded = settings_of(config, url)
+    chosen = {"reason": reason, "topic": topic, "after": after, "limit": limit}
+    wanted = [pipeline] if pipeline else _pipelines(loaded, url)
+    found = {name: _letters(loaded, url, name, chosen) for name in wanted}
     if as_json:
-        print_json({"counts": store.counts(), "dead_letters": [letter.as_dict() for letter in found]})
+        print_json(found[pipeline] if pipeline else found)
         return
+    for name, letters in found.items():
+        _show_letters(name, letters)
+
+
+def _letters(config: Config, url: str | None, pipeline: str, chosen: dict[str, Any]) -> dict[str, Any]:
+    """As the control plane answers: of a headgate that runs elsewhere, or from the files."""
+    if url is not None:
+        query = urlencode({name: value for name, value in chosen.items() if value})
+        return ask(f"{running(config, url)}/pipelines/{pipeline}/dead-letters?{query}", config)
+    store = _store(config, pipeline)
+    return {"counts": store.counts(), "dead_letters": [letter.as_dict() for letter in store.list(**chosen)]}
+
+
+def _pipelines(config: Config, url: str | None) -> list[str]:
+    if url is None:
+        return sorted(config.pipelines)
+    return [each["pipeline"] for each in ask(f"{running(config, url)}/status", config)["pipelines"]]
+
+
+def _show_letters(pipeline: str, found: dict[str, Any]) -> None:
     table = Table("number", "reason", "destination", "position", "bytes", "when", box=None)
-    for letter in found:
-        when = datetime.fromtimestamp(letter.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-        wanted = str(letter.wanted) if letter.wanted.topic else "-"
-        size = f"{len(letter.payload or b''):,}"
-        table.add_row(str(letter.number), letter.reason, wanted, letter.position, size, when)
-    if found:
+    for letter in found["dead_letters"]:
+        when = datetime.fromtimestamp(letter["at"], tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        place = "/".join(part for part in (letter["stream"], letter["topic"]) if part) or "-"
+        size = f"{letter['payload_bytes']:,}"
+        table.add_row(str(letter["number"]), letter["reason"], place, letter["position"], size, when)
+    if found["dead_letters"]:
         data_console.print(table)
-    counts = ", ".join(f"{count:,} {name}" for name, count in store.counts().items())
+    counts = ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())
     note(f"{pipeline}: {counts or 'no dead letters'}")
 
 
@@ -64,12 +88,17 @@ def show(
     pipeline: PipelineArgument,
     number: Annotated[int, typer.Argument(help="Number of the dead letter.")],
     config: ConfigOption = None,
+    url: ControlUrlOption = None,
 ) -> None:
     """Show one dead letter with its payload, as JSON.
 
     Example: headgate dlq show orders 17
     """
-    letter = _store(load(config), pipeline).get(number)
+    loaded = settings_of(config, url)
+    if url is not None:
+        print_json(ask(f"{running(loaded, url)}/pipelines/{pipeline}/dead-letters/{number}", loaded))
+        return
+    letter = _store(loaded, pipeline).get(number)
     if letter is None:
         raise UsageError(f"there is no dead letter {number}", remedy=f"headgate dlq list {pipeline}")
     print_json(letter.as_dict(payload=True))
@@ -80,6 +109,7 @@ def replay(
     pipeline: PipelineArgument,
     numbers: NumbersArgument = None,
     config: ConfigOption = None,
+    url: ControlUrlOption = None,
     reason: ReasonOption = None,
     everything: AllOption = False,
     to: Annotated[str | None, typer.Option("--to", help="Another destination: TOPIC or STREAM/TOPIC.")] = None,
@@ -91,17 +121,16 @@ def replay(
 
     Example: headgate dlq replay orders --reason circuit_open
     """
-    loaded = load(config)
-    _must_exist(loaded, pipeline)
+    loaded = settings_of(config, url)
+    if url is None:
+        _must_exist(loaded, pipeline)
     chosen = Selection(tuple(numbers or ()), reason, everything)
     body: dict[str, Any] = {name: value for name, value in asdict(chosen).items() if value}
     if to:
         stream, _, topic = to.rpartition("/")
         body["to"] = {"stream": stream, "topic": topic}
-    url = control_url(loaded)
-    if url is None:
-        raise ConnectError("headgate is not running", remedy="start it with: headgate run; then replay")
-    answer = ask(f"{url}/pipelines/{pipeline}/dead-letters/replay", loaded, method="POST", body=body)
+    base = running(loaded, url)
+    answer = ask(f"{base}/pipelines/{pipeline}/dead-letters/replay", loaded, method="POST", body=body)
     if as_json:
         print_json(answer)
     else:

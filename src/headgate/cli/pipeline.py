@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.control import ask, control_url
+from headgate.cli.control import ControlUrlOption, ask, running, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
-from headgate.config import Config, load
-from headgate.model import ConnectError, OccupiedError
+from headgate.model import OccupiedError
 
 __all__ = ["pipeline", "reload"]
 
@@ -19,67 +18,67 @@ KeyArgument = Annotated[str, typer.Argument(help="Name of the pipeline, or of it
 
 
 @pipeline.command()
-def show(key: KeyArgument, config: ConfigOption = None) -> None:
+def show(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """Everything about it, as JSON: status with history, configuration with secrets masked, routing."""
-    print_json(_ask(load(config), f"/pipelines/{key}"))
+    print_json(_ask(config, url, f"/pipelines/{key}"))
 
 
 @pipeline.command()
-def destinations(key: KeyArgument, config: ConfigOption = None) -> None:
+def destinations(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """Where its rows went, as JSON: circuit, counts, last error."""
-    print_json(_ask(load(config), f"/pipelines/{key}/destinations"))
+    print_json(_ask(config, url, f"/pipelines/{key}/destinations"))
 
 
 @pipeline.command()
-def pause(key: KeyArgument, config: ConfigOption = None) -> None:
+def pause(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """Finish the batch, then hold still."""
-    _order(key, "pause", config)
+    _order(key, "pause", config, url)
 
 
 @pipeline.command()
-def resume(key: KeyArgument, config: ConfigOption = None) -> None:
+def resume(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """Go on after a pause."""
-    _order(key, "resume", config)
+    _order(key, "resume", config, url)
 
 
 @pipeline.command()
-def restart(key: KeyArgument, config: ConfigOption = None) -> None:
+def restart(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """End the run and begin another; also after an error."""
-    _order(key, "restart", config)
+    _order(key, "restart", config, url)
 
 
 @pipeline.command()
-def stop(key: KeyArgument, config: ConfigOption = None) -> None:
+def stop(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
     """Finish the batch, then end this pipeline; the others go on."""
-    _order(key, "stop", config)
+    _order(key, "stop", config, url)
 
 
 @pipeline.command("abandon-batch")
 def abandon_batch(
     key: KeyArgument,
     config: ConfigOption = None,
+    url: ControlUrlOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Give up the batch that keeps failing, and go on behind it. ITS ROWS ARE LOST to the destinations.
 
     Before this, look whether admission.on_admission_failure = "dlq" would keep them.
     """
-    loaded = load(config)
-    batch_id = _ask(loaded, f"/pipelines/{key}")["failing_batch"]
+    batch_id = _ask(config, url, f"/pipelines/{key}")["failing_batch"]
     if batch_id is None:
         raise OccupiedError(f"no batch of {key} is failing", remedy="there is nothing to abandon: headgate status")
     if not yes and not typer.confirm(f"Lose the rows of batch {batch_id} of {key}, which keeps failing?", err=True):
         raise typer.Exit(1)
-    answer = _ask(loaded, f"/pipelines/{key}/abandon-batch", method="POST", body={"batch_id": batch_id})
+    answer = _ask(config, url, f"/pipelines/{key}/abandon-batch", method="POST", body={"batch_id": batch_id})
     note(f"{answer['pipeline']}: batch {answer['abandoned_batch']} abandoned")
 
 
-def reload(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def reload(config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False) -> None:
     """Let the running headgate read routes, mappings and lists of its file again, between two batches.
 
     A mistake in the file changes nothing. SIGHUP to the process does the same.
     """
-    answer = _ask(load(config), "/reload", method="POST")
+    answer = _ask(config, url, "/reload", method="POST")
     if as_json:
         print_json(answer)
         return
@@ -89,13 +88,13 @@ def reload(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         note(f"changed, but needs a restart: {', '.join(answer['needs_restart'])}")
 
 
-def _order(key: str, order: str, config: Any) -> None:
-    answer = _ask(load(config), f"/pipelines/{key}/{order}", method="POST")
+def _order(key: str, order: str, config: Any, url: str | None) -> None:
+    answer = _ask(config, url, f"/pipelines/{key}/{order}", method="POST")
     note(f"{answer['pipeline']}: {order} ({answer['status']})")
 
 
-def _ask(config: Config, path: str, *, method: str = "GET", body: dict[str, Any] | None = None) -> dict[str, Any]:
-    url = control_url(config)
-    if url is None:
-        raise ConnectError("headgate is not running", remedy="start it with: headgate run")
-    return ask(f"{url}{path}", config, method=method, body=body)
+def _ask(
+    config: Any, url: str | None, path: str, *, method: str = "GET", body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    settings = settings_of(config, url)
+    return ask(f"{running(settings, url)}{path}", settings, method=method, body=body)

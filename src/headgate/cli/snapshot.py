@@ -9,10 +9,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.cli.control import ask, control_url
+from headgate.cli.control import ControlUrlOption, ask, running, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, note_console, print_json
-from headgate.config import Config, load
-from headgate.model import DeliveryError, UsageError
+from headgate.config import Config
+from headgate.model import DeliveryError
 
 __all__ = ["snapshot"]
 
@@ -25,7 +25,7 @@ def snapshot(
     method: Annotated[str, typer.Option("--method", help="export, filter or watermark.")] = "",
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end, and show progress.")] = True,
     cancel: Annotated[str | None, typer.Option("--cancel", metavar="ID", help="End a snapshot.")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="Control plane, if not that of the configuration.")] = None,
+    url: ControlUrlOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,10 +35,8 @@ def snapshot(
 
     Examples: headgate snapshot users · headgate snapshot · headgate snapshot --cancel s1a1dfdf69f6e13b
     """
-    loaded = load(config) if config is not None or url is None else Config()
-    base = url or control_url(loaded)
-    if base is None:
-        raise UsageError("headgate is not running", remedy="start it with: headgate run, or name it: --url http://...")
+    loaded = settings_of(config, url)
+    base = running(loaded, url)
     if cancel is not None:
         _print(ask(f"{base}/snapshots/{cancel}", loaded, method="DELETE"), as_json)
     elif table is None:

@@ -7,9 +7,8 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from headgate.cli.control import ask, control_url
+from headgate.cli.control import ControlUrlOption, ask, control_url, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
-from headgate.config import load
 from headgate.control.state_lock import StateLock
 
 __all__ = ["status"]
@@ -17,13 +16,13 @@ __all__ = ["status"]
 _COLOURS = {"running": "green", "starting": "cyan", "degraded": "yellow", "error": "red"}
 
 
-def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def status(config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False) -> None:
     """Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.
 
     Exits with 1 when nothing is running, headgate still starts, or a pipeline is not healthy.
     """
-    loaded = load(config)
-    url = control_url(loaded)
+    loaded = settings_of(config, url)
+    url = url.rstrip("/") if url else control_url(loaded)
     if url is None:
         owner = StateLock(loaded.project.data_dir).owner()
         if as_json:
