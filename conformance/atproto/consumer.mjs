@@ -20,7 +20,7 @@ const firehose = new Firehose({
     seen[event.event] = (seen[event.event] ?? 0) + 1
     if (seen.create >= creates) setTimeout(end, 500)
   },
-  onError: (error) => seen.errors.push(String(error)),
+  onError: (error) => seen.errors.push(`${error} ${error.cause ?? ''}`),
 })
 setTimeout(end, 60_000)
 firehose.start()

@@ -197,18 +197,19 @@ class LogCursor:
         """How much to read for one record that is larger than what was read."""
         _, _, size, _, seq = HEADER.unpack_from(data)
         if seq > last:
-            self._look_beyond(HEADER.size + int(size), last)
+            self._look_beyond(last)
         elif len(data) < tried:  # it says that it goes on behind the end of the file
             self._pass_over(last)
             return tried
         return HEADER.size + int(size)
 
-    def _look_beyond(self, size: int, last: int) -> None:
+    def _look_beyond(self, last: int) -> None:
         """A number beyond the last one is that of a record that is not wanted yet, if it is one at all. Otherwise it is
         damaged: the last one has a record of its own, which must come first.
         """
-        found = os.pread(self._descriptor, size + HEADER.size, self._offset)
-        if find_record(found, 0, self.after) == 0:
+        with mapped(self._files.segment(self._start)) as data:
+            is_record = find_record(data, self._offset, self.after) == self._offset
+        if is_record:
             self.after = last
         else:
             self._pass_over(last)

@@ -128,7 +128,8 @@ def is_intact(data: bytes | mmap, offset: int, end: int) -> bool:
 def find_record(data: bytes | mmap, start: int, after: int) -> int | None:
     """Where behind damage the next record begins that has a number above `after`; None if there is none.
 
-    One without a checksum must be followed by another header, or by the end.
+    One without a checksum must lead, from header to header, to one that has one and is intact, or to the end: bytes of
+    other records look like headers often enough.
     """
     for found in _LIKELY_HEADER.finditer(data, start):
         offset = found.start()
@@ -139,16 +140,24 @@ def find_record(data: bytes | mmap, start: int, after: int) -> int | None:
         if end > len(data) or not is_sound(flags, kind, size, seq, after):
             continue
         is_checked = flags & CHECKED and not flags & TAKEN_DOWN
-        if is_intact(data, offset, end) if is_checked else _leads_on(data, end, seq):
+        if is_intact(data, offset, end) if is_checked else _is_of_before(data, offset, end, seq):
             return offset
     return None
 
 
+def _is_of_before(data: bytes | mmap, offset: int, end: int, seq: int) -> bool:
+    """Whether this is a record without a checksum, and not one that has lost the flags of it."""
+    flags = int.from_bytes(data[offset : offset + 4], "little")
+    with_flags = (flags | CHECKED).to_bytes(4, "little") + data[offset + 4 : end]
+    return not is_intact(with_flags, 0, len(with_flags)) and _leads_on(data, end, seq)
+
+
 def _leads_on(data: bytes | mmap, end: int, seq: int) -> bool:
-    if end + HEADER.size > len(data):
-        return end == len(data)
-    flags, kind, size, _, following = HEADER.unpack_from(data, end)
-    return is_sound(flags, kind, size, following, seq)
+    for header in headers(data, seq, start=end):
+        if header.flags & CHECKED and not header.flags & TAKEN_DOWN:
+            return is_intact(data, header.offset, header.end)
+        end = header.end
+    return end == len(data)
 
 
 def is_sound(flags: int, kind: int, size: int, seq: int, after: int) -> bool:

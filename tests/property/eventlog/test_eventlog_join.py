@@ -146,6 +146,7 @@ def test_any_bytes_are_measured(data: bytes) -> None:
     assert (find_record(data, 0, 0) or 0) <= len(data)
 
 
+@settings(max_examples=400)
 @given(st.lists(st.binary(max_size=60), min_size=3, max_size=8), st.data())
 def test_whatever_happens_to_a_record_the_others_are_found(payloads: list[bytes], data: st.DataObject) -> None:
     """Bytes of one record are changed, cut out or put in: it is missed, and no other is, nor is it read as another."""
