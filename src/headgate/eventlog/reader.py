@@ -102,6 +102,7 @@ class LogCursor:
         self._start = -1
         self._descriptor = -1
         self._offset = 0
+        self._has_checks = False  # of the record before, in the same file
 
     def __enter__(self) -> Self:
         return self
@@ -146,7 +147,7 @@ class LogCursor:
         offset, end, after = 0, len(data), self.after
         while offset + header_size <= end:
             flags, kind, size, uid, seq = unpack(data, offset)
-            is_one = is_sound(flags, kind, size, seq, after)
+            is_one = is_sound(flags, kind, size, seq, after) and (flags & CHECKED != 0 or not self._has_checks)
             if is_one and seq > last:
                 break
             begin, behind = offset + header_size, offset + header_size + size
@@ -157,6 +158,7 @@ class LogCursor:
                 self._pass_over(last)
                 return records, True
             offset, after = behind, seq
+            self._has_checks = flags & CHECKED != 0
             if flags & TAKEN_DOWN:
                 continue
             payload = data[begin : behind - CHECK_BYTES] if flags & CHECKED else data[begin:behind]
@@ -252,6 +254,7 @@ class LogCursor:
         except FileNotFoundError:
             return False
         self._start = start
+        self._has_checks = False
         return True
 
 

@@ -128,36 +128,41 @@ def is_intact(data: bytes | mmap, offset: int, end: int) -> bool:
 def find_record(data: bytes | mmap, start: int, after: int) -> int | None:
     """Where behind damage the next record begins that has a number above `after`; None if there is none.
 
-    One without a checksum must lead, from header to header, to one that has one and is intact, or to the end: bytes of
-    other records look like headers often enough.
+    Bytes of other records look like headers often enough. One with a checksum shows that it is none; one without must
+    lead, from header to header, to the next one that has a checksum, or to the end if there is none.
     """
+    unchecked: list[tuple[int, int, int]] = []
+    intact = len(data)
     for found in _LIKELY_HEADER.finditer(data, start):
         offset = found.start()
-        if offset + HEADER.size > len(data):
-            return None
         flags, kind, size, _, seq = HEADER.unpack_from(data, offset)
         end = offset + HEADER.size + size
         if end > len(data) or not is_sound(flags, kind, size, seq, after):
             continue
-        is_checked = flags & CHECKED and not flags & TAKEN_DOWN
-        if is_intact(data, offset, end) if is_checked else _is_of_before(data, offset, end, seq):
+        if not flags & CHECKED or flags & TAKEN_DOWN:
+            unchecked.append((offset, end, seq))
+        elif is_intact(data, offset, end):
+            intact = offset
+            break
+    for offset, end, seq in unchecked:
+        if _is_of_before(data, offset, end, seq, intact):
             return offset
-    return None
+    return intact if intact < len(data) else None
 
 
-def _is_of_before(data: bytes | mmap, offset: int, end: int, seq: int) -> bool:
-    """Whether this is a record without a checksum, and not one that has lost the flags of it."""
+def _is_of_before(data: bytes | mmap, offset: int, end: int, seq: int, intact: int) -> bool:
+    """Whether this is a record without a checksum that leads to the next intact one, and not one that has lost the
+    flags of its checksum.
+    """
     flags = int.from_bytes(data[offset : offset + 4], "little")
     with_flags = (flags | CHECKED).to_bytes(4, "little") + data[offset + 4 : end]
-    return not is_intact(with_flags, 0, len(with_flags)) and _leads_on(data, end, seq)
-
-
-def _leads_on(data: bytes | mmap, end: int, seq: int) -> bool:
+    if is_intact(with_flags, 0, len(with_flags)):
+        return False
     for header in headers(data, seq, start=end):
-        if header.flags & CHECKED and not header.flags & TAKEN_DOWN:
-            return is_intact(data, header.offset, header.end)
+        if end >= intact:
+            break
         end = header.end
-    return end == len(data)
+    return end == intact
 
 
 def is_sound(flags: int, kind: int, size: int, seq: int, after: int) -> bool:
@@ -173,12 +178,18 @@ def is_sound(flags: int, kind: int, size: int, seq: int, after: int) -> bool:
 
 
 def headers(data: bytes | mmap, after: int, before: int = MAX_SEQ + 1, start: int = 0) -> Iterator[Header]:
-    """The headers of complete and sound records, from `start` on; numbers lie between `after` and `before`."""
-    offset, end = start, len(data)
+    """The headers of complete and sound records, from `start` on; numbers lie between `after` and `before`.
+
+    None without a checksum follows one with: whoever writes checksums writes them from then on.
+    """
+    offset, end, has_checks = start, len(data), False
     while offset + HEADER.size <= end:
         flags, kind, size, uid, seq = HEADER.unpack_from(data, offset)
         if not is_sound(flags, kind, size, seq, after) or seq >= before or offset + HEADER.size + size > end:
             return
+        if has_checks and not flags & CHECKED:
+            return
+        has_checks = bool(flags & CHECKED)
         yield Header(offset, flags, kind, size, uid, seq)
         offset, after = offset + HEADER.size + size, seq
 
