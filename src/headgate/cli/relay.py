@@ -194,10 +194,14 @@ def doors(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 2471,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Consumers at a time.")] = 1000,
+    per_address: Annotated[
+        int, typer.Option("--per-address", min=0, help="Of them, from one address; 0: no limit.")
+    ] = 100,
 ) -> None:
     """Serve the streams of a relay on this machine from one more process, until Ctrl-C."""
     configure_logs("info", "logfmt")
-    uvloop.run(_open_doors(data_dir, host, port, FanOutOptions(any_origin=True, connections=connections)))
+    options = FanOutOptions(any_origin=True, connections=connections, per_address=per_address)
+    uvloop.run(_open_doors(data_dir, host, port, options))
 
 
 async def _open_doors(data_dir: Path, host: str, port: int, options: FanOutOptions) -> None:

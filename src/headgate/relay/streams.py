@@ -39,7 +39,7 @@ async def open_streams(data_dir: Path, host: str, port: int, options: FanOutOpti
         async def health(request: Request) -> Response:
             return JSONResponse({"version": f"headgate {__version__}", "seq": reader.head_seq})
 
-        application = Starlette(routes=[Route("/xrpc/_health", health)])
+        application = Starlette(routes=[Route("/_health", health), Route("/xrpc/_health", health)])
         front = Front(application, FanOut(reader, relay_doors(reader), options=options))
         await front.start(listener)
         stack.push_async_callback(front.close)
