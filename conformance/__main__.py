@@ -7,9 +7,17 @@ import sys
 from pathlib import Path
 
 import conformance
-from conformance import atproto, debezium, java, librdkafka
+from conformance import atproto, connect, debezium, java, librdkafka, spark_connector, streams
 
 _WORK = Path(".headgate") / "conformance"
+_JUDGES = {
+    "atproto": atproto.run,
+    "connect": connect.run,
+    "debezium": debezium.run,
+    "java": java.run,
+    "spark": spark_connector.run,
+    "streams": streams.run,
+}
 
 
 def main() -> int:
@@ -19,19 +27,19 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "judge", nargs="?", choices=["atproto", "debezium", "java", "librdkafka"], help="all of them when left out"
+        "judge",
+        nargs="?",
+        choices=[*_JUDGES, "librdkafka"],
+        help="all of them when left out",
     )
     parser.add_argument("--only", help="tests whose name contains this")
     parser.add_argument("--update", action="store_true", help="add what passes to the list")
     options = parser.parse_args()
     work = _WORK.resolve()
     failed = 0
-    if options.judge in (None, "atproto"):
-        failed |= atproto.run(work)
-    if options.judge in (None, "debezium"):
-        failed |= debezium.run(work)
-    if options.judge in (None, "java"):
-        failed |= java.run(work)
+    for name, judge in _JUDGES.items():
+        if options.judge in (None, name):
+            failed |= judge(work)
     if options.judge in (None, "librdkafka"):
         failed |= librdkafka.run(work, only=options.only, update=options.update)
     return failed

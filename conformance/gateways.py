@@ -18,7 +18,7 @@ _STOP_S = 30.0
 def gateway(directory: Path, *, postgres_url: str = "embedded", **settings: object) -> Iterator[str]:
     """Runs while the block does; gives the bootstrap address. `settings` are keys of `[gateway]`."""
     directory.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     lines = [f"{key} = {str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
     config = directory / "headgate.toml"
     postgres = ["[postgres]", f'url = "{postgres_url}"']
@@ -34,7 +34,7 @@ def gateway(directory: Path, *, postgres_url: str = "embedded", **settings: obje
             process.wait(_STOP_S)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
