@@ -27,7 +27,7 @@ FIXED_COLUMNS: dict[str, tuple[str, ...]] = {
     "broker": ("id", "topic", "payload", "metadata", "at", "pos", "subscription_ids"),
     "atproto": ("did", "collection", "rkey", "action", "rev", "cid", "record", "seq", "time", "kind"),
 }
-_UNPARTITIONED = ("nats", "webhook", "table", "broker", "eventlog")
+_UNPARTITIONED = ("webhook", "table", "broker", "eventlog")
 _ANYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened on
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -95,7 +95,7 @@ class _Finder:
             section = self._config.destinations.get(name)
             if section is not None and section.type in _UNPARTITIONED:
                 message = f"the destination {name} ({section.type}) has no partitions"
-                yield self._problem(path, message, "use bytes, or a destination of type kafka, log or iggy")
+                yield self._problem(path, message, "use bytes, or a destination of type nats, kafka, log or iggy")
 
     def _streams(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
         """A route that names no stream, to an address that has one in it."""

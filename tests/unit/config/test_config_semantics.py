@@ -78,9 +78,9 @@ def test_problems(text: str, wanted: list[str]) -> None:
     assert problems(text) == wanted
 
 
-@pytest.mark.parametrize("kind", ["nats", "table", "broker"])
+@pytest.mark.parametrize("kind", ["table", "broker", "eventlog"])
 def test_partitions_are_for_destinations_that_have_them(kind: str) -> None:
-    more = {"nats": 'stream = "S"\nsubjects = ["a.>"]', "table": 'path = "x"'}.get(kind, "")
+    more = {"table": 'path = "x"'}.get(kind, "")
     text = ROUTED.replace('type = "webhook"\nurl = "https://x.example/{stream}/{topic}"', f'type = "{kind}"\n{more}')
     routing = (
         '[pipelines.p.routing]\npartition_key_column = "id"\npartition_key_encoding = "partition_id"\n'
