@@ -68,7 +68,7 @@ def test_status_when_nothing_runs(project: Project) -> None:
     project.write("")
     done = project.run("status", "--json")
     assert done.returncode == 1
-    assert json.loads(done.stdout) == {"running": False, "pipelines": []}
+    assert json.loads(done.stdout) == {"running": False, "pid": None, "pipelines": []}
 
 
 def test_reset_of_an_unknown_pipeline(project: Project) -> None:
