@@ -43,14 +43,14 @@ class Seen:
             raise ValueError("it does not like that")
 
     async def wait_for(self, count: int) -> list[Any]:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: len(self.events) >= count)
         return [event.payload for event in self.events]
 
 
 async def until(db: psycopg.AsyncConnection[Any], query: str) -> tuple[Any, ...]:
     """The first row of a query that has one."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (row := await (await db.execute(query.encode())).fetchone()):
             await db.execute("select pg_sleep(0.01)")
     return tuple(row)
@@ -62,6 +62,6 @@ async def connect(database: str) -> psycopg.AsyncConnection[Any]:
 
 async def eventually(holds: Callable[[], bool]) -> None:
     """For what tells nobody when it changes."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
