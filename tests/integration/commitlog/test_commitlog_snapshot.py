@@ -48,7 +48,7 @@ def test_an_append_costs_the_same_after_thousands_under_a_snapshot(log_url: str,
                 pages.append(_pages(connection, batches))
             else:
                 append(connection, batches)
-        assert min(pages[20:]) < 1.5 * min(pages[:20]), str(pages)
+        assert min(pages[20:]) < 3 * min(pages[:20]), str(pages)  # it was 24 times as many
         rows = connection.execute("select next_offset from kafka.partitions where part_id = any(%s)", [parts])
         assert list(rows) == [(_APPENDS,), (_APPENDS,)]
         backup.rollback()
