@@ -338,6 +338,34 @@ def test_a_webhook_keeps_the_order_of_each_key(database: str, receiver: Receiver
     asyncio.run(story())
 
 
+def test_no_payload_is_too_odd_for_an_order_key(database: str, receiver: Receiver) -> None:
+    """Deeper than a parser of ours goes, a number of many digits, a key that no index takes: all are held and come."""
+    receiver.answer = lambda taken: 500
+    payloads = [
+        """'{"k": ' || repeat('[', 3000) || repeat(']', 3000) || '}'""",
+        """'{"k": ' || repeat('9', 5000) || '}'""",
+        """'{"k": "' || repeat('x', 100000) || '"}'""",
+        """'{"k": {"k": null}}'""",
+        "'3'",
+    ]
+
+    async def story() -> None:
+        async with opened(database, allow_private=True) as (doors, db):
+            await register(db, "crm", receiver.url, items=1, retries=(0.1,))
+            await db.execute("update webhooks set order_key = 'k', updated_at = clock_timestamp()")
+            await db.execute("select pg_notify('headgate_webhooks', '')")
+            for payload in payloads:
+                await db.execute(f"select publish('t', ({payload})::jsonb)".encode())
+
+            async def given_up() -> bool:
+                return bool(doors.metrics()["webhook_events_buried_total"] == len(payloads))
+
+            await until(given_up)
+            assert await fetch(db, "select from webhook_held") == []
+
+    asyncio.run(story())
+
+
 def test_what_is_given_up_lets_its_key_go_on(database: str, receiver: Receiver) -> None:
     receiver.answer = lambda taken: 500 if taken.payloads[0]["n"] == 1 else 204
 

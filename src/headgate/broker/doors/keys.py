@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import psycopg
 
 from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.posting import Item
 
-__all__ = ["HeldKeys", "key_of"]
+__all__ = ["HeldKeys"]
 
 _FIND = "select key, event_id, due_at from {schema}.webhook_held where webhook_id = %s and key = any (%s)"
 _HOLD = (
@@ -26,14 +25,6 @@ _HOLD = (
     " on conflict (webhook_id, key, event_id) do update set due_at = excluded.due_at"
 )
 _RELEASE = "delete from {schema}.webhook_held where webhook_id = %s and key = any (%s) and event_id = any (%s)"
-
-
-def key_of(payload: str, path: str) -> str | None:
-    """What is at a place of a payload, such as `customer.id`, as text; None: nothing is."""
-    found: Any = msgspec.json.decode(payload)
-    for name in path.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return None if found is None else found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ class Item:
     pos: int
     attempt: int = 1
     batch: str = ""  # retries of one request come back together
-    key: str | None = None  # events of one key keep their order, if the webhook was told which that is
+    key: str | None = None  # a digest of its key; events of one key keep their order, if the webhook has an order key
 
 
 @dataclass(frozen=True, slots=True)

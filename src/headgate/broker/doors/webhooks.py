@@ -22,7 +22,7 @@ import psycopg
 
 from headgate.broker.database import persist
 from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.keys import HeldKeys, key_of
+from headgate.broker.doors.keys import HeldKeys
 from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
 from headgate.model.ending import end
@@ -34,6 +34,11 @@ _log = logging.getLogger(__name__)
 _LEASE_LOST = "HG001"
 _LOOK_S = 5.0  # notifications get lost with a connection
 _HOLD_S = 5.0  # a third of a lease
+# The server looks for the key, whatever the payload is, and makes one length of it, as an index needs.
+_NEXT = (
+    "select id, topic, payload, retry, pos, md5(payload::jsonb #>> %s::text[]), gap is not null, epoch"
+    " from {schema}.next_webhook_batch_v1(%s, %s)"
+)
 _LIST = (
     "select w.id, w.name, w.subscription_id, g.gno, w.url, w.secret, w.headers, w.retries_s, w.ordered,"
     " w.order_key, w.updated_at"
@@ -141,18 +146,15 @@ class WebhookWorker:
 
     async def _deliver_batch(self, webhook: _Webhook, client: httpx.AsyncClient) -> bool:
         """False: there is nothing to send, or another worker does."""
-        rows = await self.database.fetch(
-            "select id, topic, payload, retry, pos, gap is not null, epoch from {schema}.next_webhook_batch_v1(%s, %s)",
-            webhook.id,
-            self.owner,
-        )
+        path = None if webhook.order_key is None else webhook.order_key.split(".")
+        rows = await self.database.fetch(_NEXT, path, webhook.id, self.owner)
         if not rows:
             return False
         epoch = rows[0][-1]
         try:
-            if gone := [row[4] for row in rows if row[5]]:
+            if gone := [row[4] for row in rows if row[6]]:
                 _log.error("the webhook %s was too far behind: positions up to %d are gone", webhook.name, gone[-1])
-            items = [_item(webhook.order_key, *row[:5]) for row in rows if not row[5]]
+            items = [_item(*row[:6]) for row in rows if not row[6]]
             held = HeldKeys(self.database, webhook.id)
             await held.find(items)
             for number, post in enumerate(posts(items)):
@@ -276,10 +278,7 @@ def _handler(post: Post) -> str:
     return f"webhook {post.key}"
 
 
-def _item(
-    order_key: str | None, event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int
-) -> Item:
-    key = None if order_key is None else key_of(payload, order_key)
+def _item(event_id: int, topic: str, payload: str, retry: dict[str, Any] | None, pos: int, key: str | None) -> Item:
     if retry is None:
         return Item(event_id, event_id, topic, payload, pos, key=key)
     return Item(retry["of"], event_id, topic, payload, pos, retry["attempt"], retry["handler"], key)
