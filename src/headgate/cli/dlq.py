@@ -56,7 +56,7 @@ def list_letters(
 
 
 def _letters(config: Config, url: str | None, pipeline: str, chosen: dict[str, Any]) -> dict[str, Any]:
-    """As the control plane answers: of a headgate that runs elsewhere, or from the files."""
+    """Return dead letters with their counts: from the control plane at `url`, or from the files without one."""
     if url is not None:
         query = urlencode({name: value for name, value in chosen.items() if value})
         return ask(f"{running(config, url)}/pipelines/{pipeline}/dead-letters?{query}", config)

@@ -44,7 +44,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> C
 
 
 def examine(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Examined:
-    """The same, for who wants to go on looking: problems do not raise, unless the file cannot be read at all."""
+    """Load the file and collect its problems instead of raising them; a file that cannot be read still raises."""
     file = path or Path(environ.get("HEADGATE_CONFIG", DEFAULT_FILE))
     try:
         text = file.read_text(encoding="utf-8")

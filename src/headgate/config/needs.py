@@ -35,13 +35,13 @@ class Needs(NamedTuple):
 
 
 def used_sources(config: Config) -> dict[str, SourceSection]:
-    """Those of enabled pipelines; all of them in a file that has no pipeline yet."""
+    """Return the sources of enabled pipelines; without any pipeline in the file, all sources."""
     used = {pipeline.source for pipeline in config.pipelines.values() if pipeline.enabled}
     return {name: each for name, each in config.sources.items() if name in used or not config.pipelines}
 
 
 def used_destinations(config: Config) -> dict[str, DestinationSection]:
-    """Those of enabled pipelines; all of them in a file that has no pipeline yet."""
+    """Return the destinations of enabled pipelines; without any pipeline in the file, all destinations."""
     used = {name for pipeline in config.pipelines.values() if pipeline.enabled for name in pipeline.destinations}
     return {name: each for name, each in config.destinations.items() if name in used or not config.pipelines}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -15,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from headgate.control.dashboard import Attempts, Sessions, address_of, dashboard_routes, is_logged_in
 from headgate.control.endpoints import routes
-from headgate.control.problems import problem
+from headgate.control.problems import problem, too_many
 from headgate.control.service_routes import Controlled, control_endpoints
 from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
 from headgate.model.listening import listen
@@ -44,13 +43,14 @@ def _guard(
             return problem(403, "without a token this server answers to addresses only, not to names", fix)
         if token is None or request.url.path == "/health":
             return await forward(request)
+        # Whoever is logged in goes on: behind a proxy, everybody has the address of the one who guesses.
+        if is_logged_in(request, sessions):
+            return await forward(request)
         address = address_of(request)
         if wait_s := attempts.wait_s(address):
-            refusal = problem(429, "too many wrong tokens came from this address", "wait, then send the right one")
-            refusal.headers["retry-after"] = str(math.ceil(wait_s))
-            return refusal
+            return too_many(wait_s)
         given = request.headers.get("authorization")
-        if has_token(given, token) or is_logged_in(request, sessions):
+        if has_token(given, token):
             return await forward(request)
         if given is not None:
             attempts.fail(address)

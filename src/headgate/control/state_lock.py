@@ -1,4 +1,4 @@
-"""Who runs the pipelines of a data directory: one process at a time, whatever servers and ports it uses."""
+"""The lock of a data directory: one process runs its pipelines at a time, whatever servers and ports it uses."""
 
 from __future__ import annotations
 

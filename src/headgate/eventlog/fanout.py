@@ -251,7 +251,7 @@ class FanOut:
             self._unreadable(connection, error)
 
     def _regroup(self, connection: Connection, wanted: object) -> None:
-        """Whoever catches up goes on with the new filter by itself."""
+        """Give a connection a new filter. One that still catches up uses it from its next read on."""
         is_live = connection in self._group_of
         if is_live:
             self._leave_group(connection)

@@ -148,7 +148,10 @@ def test_the_token_is_traded_for_a_cookie_that_only_shows(guarded: httpx.Client)
 
 
 def test_who_guesses_has_to_wait(guarded: httpx.Client) -> None:
-    """Whether at the login or with a header; and until then not even the right token is looked at."""
+    """Whether at the login or with a header; until then not even the right token is looked at. Sessions go on."""
+    guarded.post("/login", data={"token": TOKEN})
+    session = guarded.cookies["headgate"]
+    guarded.cookies.clear()
     wrong = [guarded.post("/login", data={"token": "wrong"}).status_code for _ in range(5)]
     wrong += [guarded.get("/status", headers={"authorization": "Bearer wrong"}).status_code for _ in range(5)]
     assert wrong == [401] * 10
@@ -157,6 +160,8 @@ def test_who_guesses_has_to_wait(guarded: httpx.Client) -> None:
     assert 0 < int(answer.headers["retry-after"]) <= 60
     assert guarded.post("/login", data={"token": TOKEN}).status_code == 429
     assert guarded.get("/health").status_code == 200
+    guarded.cookies.set("headgate", session)
+    assert guarded.get("/").status_code == 200
 
 
 def test_sessions_and_failures_end() -> None:

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from headgate import __version__
 from headgate.control.dashboard.panels import PANELS, Panel, Shown, health
 from headgate.control.dashboard.sessions import LIFETIME_S, Attempts, Sessions
+from headgate.control.problems import too_many
 from headgate.model import HeadgateError
 
 __all__ = ["address_of", "dashboard_routes", "is_logged_in"]
@@ -88,6 +89,8 @@ class _Pages:
     async def login(self, request: Request) -> Response:
         if request.method != "POST":
             return self._html("login.html", wrong=False)
+        if wait_s := self._attempts.wait_s(address_of(request)):
+            return too_many(wait_s)
         given = (await _form(request)).get("token", [""])[0]
         if self._token is not None and not hmac.compare_digest(given.encode(), self._token.encode()):
             self._attempts.fail(address_of(request))
@@ -149,7 +152,7 @@ async def _form(request: Request) -> dict[str, list[str]]:
 
 
 def address_of(request: Request) -> str:
-    """Whom to blame for a wrong token."""
+    """Return the address of the client, by which wrong tokens are counted."""
     return request.client.host if request.client else ""
 
 

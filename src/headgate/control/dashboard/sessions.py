@@ -1,4 +1,4 @@
-"""Who is logged in, and who has tried too often.
+"""Login sessions of the dashboard, and a limit on wrong tokens from one address.
 
 A cookie is a random text that means something here and until it expires, is logged out or the process ends. It is not
 made of the token, so it is of no use elsewhere.
