@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from headgate.broker.database import LOOK_DEAF_S, Database, wait
 from headgate.broker.messages import Event, Payload, Subscription
+from headgate.broker.payloads import check_readable
 from headgate.broker.reading import LOOK_S
 from headgate.model import CapacityError, DataError, Kind, StateError, UsageError
 
@@ -103,9 +104,10 @@ class EventStream(Generic[Payload]):
         event = self._events.popleft()
         if isinstance(event, FailoverError):
             raise event
-        if self._decode is None:
-            return event
         try:
+            check_readable(event.payload, event.metadata)
+            if self._decode is None:
+                return event
             payload = self._decode(event.payload)
         except DataError as error:
             raise error.at(f"event {event.id}") from None

@@ -16,9 +16,11 @@ from uuid import uuid4
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolClosed
 
 from headgate.broker.messages import Subscription
+from headgate.broker.payloads import loads
 from headgate.broker.transactions import check_schema, subscribe
 from headgate.model import ConnectError, StateError
 from headgate.postgres import within
@@ -47,6 +49,10 @@ class Connecting:
     prepare_threshold: int | None = 5  # calls before a statement is prepared; None: never, as some poolers need it
 
 
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    set_json_loads(loads, connection)
+
+
 class Database:
     """One database, seen from the broker's schema."""
 
@@ -59,7 +65,7 @@ class Database:
             "prepare_threshold": connecting.prepare_threshold,
         }
         self.pool = AsyncConnectionPool(
-            url, min_size=1, max_size=connecting.pool_size, open=False, kwargs=self._settings
+            url, min_size=1, max_size=connecting.pool_size, open=False, kwargs=self._settings, configure=_configure
         )
         self._texts: dict[str, bytes] = {}
         self.listening = False

@@ -15,6 +15,7 @@ from typing import Any
 
 from headgate.broker.limits import NO_LIMITS, Limits, Pace
 from headgate.broker.messages import Event
+from headgate.broker.payloads import check_readable
 from headgate.broker.tenure import Tenure
 from headgate.broker.tracing import handling
 from headgate.model import DataError
@@ -117,12 +118,11 @@ class Handler:
 
     async def _decoded(self, events: Sequence[Event], note: _Note) -> Sequence[Event]:
         """With payloads of the type that was asked for. One that does not fit never will: it is a dead letter."""
-        if self.decode is None:
-            return events
         fitting = []
         for event in events:
             try:
-                fitting.append(replace(event, payload=self.decode(event.payload)))
+                check_readable(event.payload, event.metadata)
+                fitting.append(replace(event, payload=self.decode(event.payload)) if self.decode else event)
             except DataError as error:
                 logger.warning("handler %s cannot take event %d: its payload does not fit", self.name, event.id)
                 await note(event, _in_words(error), None)

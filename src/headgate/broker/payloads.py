@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,7 +15,31 @@ import pydantic
 
 from headgate.model import DataError
 
-__all__ = ["as_json", "decoder"]
+__all__ = ["Unreadable", "as_json", "check_readable", "decoder", "loads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for JSON that PostgreSQL takes and Python does not: too deep, or a number of too many digits."""
+
+    reason: str
+
+
+def loads(data: str | bytes) -> Any:
+    """Decode JSON; what cannot be decoded is `Unreadable` instead of an error, lest one event stops all others."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        return Unreadable(str(error))
+
+
+def check_readable(*values: Any) -> None:
+    """Raise DataError if one of the values could not be decoded."""
+    for value in values:
+        if isinstance(value, Unreadable):
+            raise DataError(
+                f"Python cannot read the JSON: {value.reason}", remedy="publish less deep objects, and shorter numbers"
+            )
 
 
 def as_json(value: Any, what: str) -> str:

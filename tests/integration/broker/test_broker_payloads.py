@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate.broker import BrokerClient, Event, Message, Subscription
+from headgate.model import DataError
 from tests.integration.broker.clients import ALL, Seen, connect, running, until
 
 
@@ -157,3 +158,26 @@ def id_of(span: ReadableSpan) -> int:
 def traceparent(span: trace.Span) -> str:
     context = span.get_span_context()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def test_json_that_python_cannot_read_stops_nobody(database: str) -> None:
+    """Too deep, or a number of too many digits, as payload or metadata: a dead letter, or the listener's error."""
+    odd = ["""repeat('[', 3000) || repeat(']', 3000)""", "repeat('9', 5000)"]
+
+    async def story() -> None:
+        seen = Seen()
+        async with running(BrokerClient(database, group="g")) as client, await connect(database) as db:
+            await client.register_reliable_handler(Subscription.to_topics("t"), seen, name="h")
+            stream = await client.register_fire_and_forget(Subscription.to_topics("t"))
+            for text in odd:
+                await db.execute(f"select publish('t', ({text})::jsonb)".encode())
+                await db.execute(f"select publish('t', '0', ({text})::jsonb)".encode())
+            await db.execute("select publish('t', '1')")
+            assert await seen.wait_for(1) == [1]
+            for _ in range(4):
+                with pytest.raises(DataError, match="cannot read the JSON"):
+                    await anext(stream)
+            assert (await anext(stream)).payload == 1
+            await until(db, "select 1 where (select count(*) from dead_letters where handler = 'h') = 4")
+
+    asyncio.run(story())
