@@ -18,7 +18,7 @@ demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C e
 	@$(BIN)/headgate demo $(ARGS)
 
 test: $(READY) ## Run every test, with real servers
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest --cache-clear -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python -m tests.again $$?
 
 broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
 	@HEADGATE_TEST_BROKER=$(or $(SERVER),15) $(BIN)/pytest tests/integration/broker $(ARGS)
