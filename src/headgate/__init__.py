@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
+
+if "HEADGATE_WORKER_LOG" in os.environ:  # a process that Spark has started for headgate
+    from headgate.model.worker_log import log_to_driver
+
+    log_to_driver()

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.model.errors import HeadgateError
+from headgate.model.worker_log import own_fields
 
 __all__ = ["ready", "run_child", "until_closed"]
 
 _METRICS_S = 1.0
-_PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def run_child(work: Callable[[bytes], None]) -> None:
@@ -68,5 +68,4 @@ class _LogLines(logging.Handler):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
-        extra = {name: value for name, value in vars(record).items() if name not in _PLAIN_FIELDS}
-        _say(log={"name": record.name, "level": record.levelno, "text": text, "extra": extra})
+        _say(log={"name": record.name, "level": record.levelno, "text": text, "extra": own_fields(record)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -18,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.model import ConnectError, DependencyError
+from headgate.model.worker_log import VARIABLE, WorkerLog
 
 __all__ = ["SparkOptions", "SparkSession", "check_worker_python", "close_session", "open_session", "try_session"]
 
@@ -88,7 +91,7 @@ def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSess
     for key, value in _settings(options).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(options.log_dir / "spark-start.log"), _own_interrupt_handler():
+        with _output_to(options.log_dir / "spark-start.log"), _own_interrupt_handler(), _workers_log_here():
             session = builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         raise ConnectError(
@@ -153,6 +156,23 @@ def _output_to(path: Path) -> Iterator[None]:
             os.dup2(original, number)
             os.close(original)
         os.close(file)
+
+
+@contextmanager
+def _workers_log_here() -> Iterator[None]:
+    """Java hands its environment on to the workers, for as long as it lives: whichever session starts it, names us."""
+    os.environ[VARIABLE] = str(_worker_log().path)
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+
+
+@cache
+def _worker_log() -> WorkerLog:
+    log = WorkerLog()
+    atexit.register(log.close)
+    return log
 
 
 @contextmanager
