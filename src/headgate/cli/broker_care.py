@@ -15,7 +15,7 @@ from rich.text import Text
 
 from headgate.broker import DEFAULT_SCHEMA
 from headgate.cli.broker_database import SchemaOption, UrlOption, installed_broker, show_rows
-from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_fields, print_json
 from headgate.model import UsageError
 
 __all__ = ["conditions", "dead_letters", "pause", "recurring", "resume", "top"]
@@ -53,13 +53,14 @@ def show_dead_letter(
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = DEFAULT_SCHEMA,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show one dead letter with its payload and metadata, as JSON."""
+    """Show one dead letter with its payload and metadata."""
     with installed_broker(config, postgres, schema) as connection, connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute("select * from dead_letters where id = %s", [letter]).fetchone()
     if row is None:
         raise UsageError(f"there is no dead letter {letter}", remedy="headgate broker dead-letters list")
-    print_json(row)
+    (print_json if as_json else print_fields)(row)
 
 
 @dead_letters.command("redrive")

@@ -63,7 +63,7 @@ def demo_line(
 
 
 def _lag(report: Report) -> str:
-    return "-" if report.lag_rows is None else f"{report.lag_rows:,}"
+    return "-" if report.lag_rows is None else f"{report.lag_rows:,} rows"
 
 
 def _pipelines(service: Service) -> Table:

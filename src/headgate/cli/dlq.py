@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from headgate.cli.control import ControlUrlOption, ask, running, settings_of
-from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_fields, print_json
 from headgate.config import Config, load
 from headgate.model import UsageError
 from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters, Selection
@@ -89,19 +89,21 @@ def show(
     number: Annotated[int, typer.Argument(help="Number of the dead letter.")],
     config: ConfigOption = None,
     url: ControlUrlOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Show one dead letter with its payload, as JSON.
+    """Show one dead letter with its payload.
 
     Example: headgate dlq show orders 17
     """
     loaded = settings_of(config, url)
     if url is not None:
-        print_json(ask(f"{running(loaded, url)}/pipelines/{pipeline}/dead-letters/{number}", loaded))
-        return
-    letter = _store(loaded, pipeline).get(number)
-    if letter is None:
-        raise UsageError(f"there is no dead letter {number}", remedy=f"headgate dlq list {pipeline}")
-    print_json(letter.as_dict(payload=True))
+        found = ask(f"{running(loaded, url)}/pipelines/{pipeline}/dead-letters/{number}", loaded)
+    else:
+        letter = _store(loaded, pipeline).get(number)
+        if letter is None:
+            raise UsageError(f"there is no dead letter {number}", remedy=f"headgate dlq list {pipeline}")
+        found = letter.as_dict(payload=True)
+    (print_json if as_json else print_fields)(found)
 
 
 @dlq.command()

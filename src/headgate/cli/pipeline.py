@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from headgate.cli.control import ControlUrlOption, ask, running, settings_of
-from headgate.cli.output import ConfigOption, JsonOption, note, print_json
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_fields, print_json
 from headgate.model import OccupiedError
 
 __all__ = ["pipeline", "reload"]
@@ -18,15 +20,27 @@ KeyArgument = Annotated[str, typer.Argument(help="Name of the pipeline, or of it
 
 
 @pipeline.command()
-def show(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
-    """Everything about it, as JSON: status with history, configuration with secrets masked, routing."""
-    print_json(_ask(config, url, f"/pipelines/{key}"))
+def show(
+    key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Everything about it: status with history, configuration with secrets masked, routing."""
+    (print_json if as_json else print_fields)(_ask(config, url, f"/pipelines/{key}"))
 
 
 @pipeline.command()
-def destinations(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
-    """Where its rows went, as JSON: circuit, counts, last error."""
-    print_json(_ask(config, url, f"/pipelines/{key}/destinations"))
+def destinations(
+    key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False
+) -> None:
+    """Where its rows went: circuit, counts, last error."""
+    answer = _ask(config, url, f"/pipelines/{key}/destinations")
+    if as_json:
+        print_json(answer)
+        return
+    columns = list(dict.fromkeys(name for each in answer["destinations"] for name in each))
+    table = Table(*columns, box=None, pad_edge=False)
+    for each in answer["destinations"]:
+        table.add_row(*(Text("-" if each.get(name) is None else str(each[name])) for name in columns))
+    data_console.print(table)
 
 
 @pipeline.command()

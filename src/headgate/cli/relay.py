@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from rich.live import Live
 from rich.table import Table
 
-from headgate.cli.output import ConfigOption, JsonOption, data_console, note, note_console, print_json
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, note_console, print_fields, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.relay import RelaySection
 from headgate.control.logs import configure_logs
@@ -163,8 +162,7 @@ def status(
     if as_json:
         print_json(told)
         return
-    for name, value in _flat(told):
-        data_console.print(f"{name}: {value}", markup=False, soft_wrap=True)
+    print_fields(told)
 
 
 def _ask(url: str, token: str | None) -> dict[str, Any]:
@@ -178,14 +176,6 @@ def _ask(url: str, token: str | None) -> dict[str, Any]:
         said = told.get("message") if isinstance(told, dict) else answer.text[:200]
         raise UsageError(f"the relay says: {said}", remedy="give --token, that of its operators")
     return told
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield name, ", ".join(map(str, value)) if isinstance(value, list) else value
-        return
-    for key, inner in value.items():
-        yield from _flat(inner, f"{name}.{key}" if name else key)
 
 
 @relay.command()

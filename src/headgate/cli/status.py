@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from headgate.cli.control import ControlUrlOption, ask, control_url, settings_of
-from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.cli.output import ConfigOption, JsonOption, data_console, lag_text, note, print_json
 from headgate.control.state_lock import StateLock
 
 __all__ = ["status"]
@@ -56,7 +56,7 @@ def _show(url: str, answer: dict[str, Any]) -> None:
             f"[{_COLOURS.get(p['status'], 'white')}]{p['status']}[/]",
             f"{p['rows_total']:,}",
             f"{p['rows_per_second']:,.0f}",
-            "-" if p["lag_rows"] is None else f"{p['lag_rows']:,}",
+            lag_text(p),
             f"{p['batch_seconds_p50'] * 1000:.0f} ms",
             p["source"],
             ", ".join(p["destinations"]),

@@ -38,6 +38,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[Report], float]]] = {
 _GAUGES: dict[str, tuple[str, Callable[[Report], float | None]]] = {
     "headgate_rows_per_second": ("Rows delivered per second, over ten seconds.", lambda r: r.rows_per_second),
     "headgate_lag_rows": ("Rows at the source that are not delivered yet.", lambda r: r.lag_rows),
+    "headgate_lag_bytes": ("Bytes at the source that are not delivered yet.", lambda r: r.lag_bytes),
+    "headgate_lag_seconds": ("Age of the oldest row that is not delivered yet.", lambda r: r.lag_seconds),
     "headgate_batch_seconds": ("Duration of the last batch.", lambda r: r.last_batch_seconds),
     "headgate_failures_in_row": ("Failures to complete the present batch.", lambda r: r.failures_in_row),
     "headgate_last_delivery_timestamp_seconds": ("When a row was last delivered.", lambda r: r.last_delivery),

@@ -81,7 +81,7 @@ class PipelineControl:
         """How far a pipeline has come: the state on disk, and what Spark says of the source."""
         supervisor = self.find(key)
         state = StateFile(supervisor.spec.state_path).read()
-        progress = supervisor.progress()
+        report, progress = supervisor.reporter.report, supervisor.progress()
         source = progress[-1]["sources"][0] if progress else {}
         return {
             "pipeline": supervisor.spec.name,
@@ -90,7 +90,10 @@ class PipelineControl:
             else {"source": state.source, "query_id": state.query_id, "batch_id": state.batch_id, "rows": state.rows},
             "end_offset": source.get("endOffset"),
             "latest_offset": source.get("latestOffset"),
-            "lag_rows": supervisor.reporter.report.lag_rows,
+            "reached": supervisor.reached(),
+            "lag_rows": report.lag_rows,
+            "lag_bytes": report.lag_bytes,
+            "lag_seconds": report.lag_seconds,
         }
 
     def order(self, key: str, order: str) -> dict[str, Any]:

@@ -43,6 +43,7 @@ _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
 _EVERYTHING = Needs()
+_LAGS = ("lag_rows", "lag_bytes", "lag_seconds")
 
 
 def open_stack(config: Config, needs: Needs = _EVERYTHING) -> tuple[Stack | None, Endpoints]:
@@ -354,7 +355,7 @@ class Service:
                 "status": report.status.value,
                 "rows_total": report.rows_total,
                 "rows_per_second": round(report.rows_per_second, 1),
-                "lag_rows": report.lag_rows,
+                **{name: value for name in _LAGS if (value := getattr(report, name)) is not None},
                 "batch_ms": round(report.last_batch_seconds * 1000),
                 "errors_total": report.errors_total,
             }

@@ -62,7 +62,7 @@ from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
 from headgate.sources.random.source import RandomSource
 
-__all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir"]
+__all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir", "source_of"]
 
 
 def assemble(
@@ -84,6 +84,11 @@ def assemble(
 def pipeline_dir(config: Config, pipeline: str) -> Path:
     """Where a pipeline keeps its state, and by default its checkpoint."""
     return config.project.data_dir / "pipelines" / pipeline
+
+
+def source_of(config: Config, pipeline: str, postgres_url: str | None = None) -> Source:
+    """The source of one pipeline, for what it can say without its server."""
+    return _source(config.pipelines[pipeline], config, pipeline_dir(config, pipeline), postgres_url)
 
 
 def _pipeline(

@@ -35,8 +35,11 @@ def checkpoint_has_batches(spark: SparkSession, checkpoint: str) -> bool:
     return bool(file_system.exists(path)) and len(file_system.listStatus(path)) > 0
 
 
-def batch_end_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> dict[str, Any] | None:
-    """Where a batch ends. Spark writes this before it hands the batch out: version, metadata, one line per source."""
+def batch_end_offset(spark: SparkSession | None, checkpoint: str, batch_id: int) -> dict[str, Any] | None:
+    """Where a batch ends. Spark writes this before it hands the batch out: version, metadata, one line per source.
+
+    Without a session only a checkpoint on the local disk can be read.
+    """
     text = _read(spark, f"{checkpoint}/offsets/{batch_id}")
     lines = (text or "").splitlines()
     try:
@@ -46,7 +49,7 @@ def batch_end_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> dic
     return offset if isinstance(offset, dict) else None
 
 
-def _read(spark: SparkSession, location: str) -> str | None:
+def _read(spark: SparkSession | None, location: str) -> str | None:
     """A small file; on the local disk without a round trip through Java."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
@@ -54,6 +57,8 @@ def _read(spark: SparkSession, location: str) -> str | None:
             return Path(unquote(parts.path)).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+    if spark is None:
+        return None
     path, file_system = _hadoop(spark, location)
     if not file_system.exists(path):
         return None

@@ -22,6 +22,7 @@ from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
+from headgate.sources.base import Lag
 
 __all__ = ["PipelineQuery"]
 
@@ -159,7 +160,7 @@ class PipelineQuery:
         """Whether the query has ended; raises what ended it, if it was an error."""
         assert self._query is not None
         if self._query.isActive:
-            self._reporter.lag(self._lag())
+            self._tell_lag()
             return False
         error = self._query.exception()
         if error is not None:
@@ -191,14 +192,16 @@ class PipelineQuery:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""
         return [json.loads(report.json) for report in self._query.recentProgress] if self._query else []
 
-    def _lag(self) -> int | None:
+    def _tell_lag(self) -> None:
+        """For readers that report their latest offset; Spark knows it only of those."""
         assert self._query is not None
         last = self._query.lastProgress
         if not last:
-            return None
+            return
         source = json.loads(last.json)["sources"][0]
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
-        return self._spec.source.lag_rows(end, latest) if end and latest else None
+        if end and latest:
+            self._reporter.lag(Lag(rows=self._spec.source.lag_rows(end, latest)))
 
     def _check_state(self, saved: State | None, identity: str) -> None:
         if saved is not None and saved.source != identity:

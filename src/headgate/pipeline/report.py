@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError, Status
+from headgate.sources.base import Lag
 
 __all__ = ["Report", "Reporter", "StatusChange", "with_source_error"]
 
@@ -45,10 +46,12 @@ class Report:
     last_batch_seconds: float = 0.0
     batch_seconds_p50: float = 0.0
     last_delivery: float | None = None  # seconds since the epoch
-    lag_rows: int | None = None
+    lag_rows: int | None = None  # what the source has and is not delivered, in whatever it can tell
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
     error: dict[str, str] | None = None  # the first of the present trouble: what comes after it may be its consequence
     last_error: dict[str, str] | None = None  # the newest, if it is another one
-    failures_in_row: int = 0  # to complete a batch
+    failures_in_row: int = 0  # to start, or to complete a batch
     failing_batch: int | None = None  # which can be abandoned
     last_abandon_at: float | None = None  # seconds since the epoch
     abandoned_total: int = 0  # batches given up by hand
@@ -108,12 +111,15 @@ class Reporter:
             self._report = replace(self._in(Status.RUNNING), **_only(None), failures_in_row=0)
             self._changed.notify_all()
 
-    def failed(self, error: HeadgateError) -> None:
-        """A batch could not be completed, and will be tried again. So many in a row, and the status says so."""
+    def failed(self, error: HeadgateError, *, at_once: bool = False) -> None:
+        """A batch could not be completed, and will be tried again. So many in a row, and the status says so.
+
+        A query that cannot even start is degraded at once.
+        """
         with self._changed:
             known = self._report
             failures = known.failures_in_row + 1
-            degraded = failures >= self._failure_threshold and not known.status.ended
+            degraded = (at_once or failures >= self._failure_threshold) and not known.status.ended
             self._report = replace(
                 self._in(Status.DEGRADED, error) if degraded else known,
                 **_first_and_last(known, error),
@@ -148,9 +154,10 @@ class Reporter:
         with self._lock:
             self._report = replace(self._report, restarts_total=self._report.restarts_total + 1)
 
-    def lag(self, rows: int | None) -> None:
+    def lag(self, lag: Lag | None) -> None:
+        found = lag or Lag()
         with self._lock:
-            self._report = replace(self._report, lag_rows=rows)
+            self._report = replace(self._report, lag_rows=found.rows, lag_bytes=found.bytes, lag_seconds=found.seconds)
 
     def batch(self, *, rows: int, payload_bytes: int, duplicates: int, seconds: float) -> None:
         with self._changed:

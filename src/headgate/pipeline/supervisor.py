@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from headgate.model import HeadgateError, Retry, Status
 from headgate.pipeline.batches import Ordeal
 from headgate.pipeline.failures import from_spark
+from headgate.pipeline.lag import LagWatch, delivered_end
 from headgate.pipeline.query import PipelineQuery
 from headgate.pipeline.report import Report, Reporter, with_source_error
 from headgate.pipeline.routing.runtime import Routing
@@ -58,6 +59,7 @@ class Supervisor:
         self._pause = threading.Event()
         self._again = threading.Event()  # end this run, and begin another
         self._command = threading.Event()  # something of the above was said
+        self._lag = LagWatch(spec, spark, self.reporter.lag)
         self._thread = self._new_thread()
 
     def _new_thread(self) -> threading.Thread:
@@ -78,6 +80,11 @@ class Supervisor:
     def progress(self) -> list[dict[str, Any]]:
         """Spark's own reports of the last batches."""
         return self._query.progress() if self._query else []
+
+    def reached(self) -> dict[str, Any] | None:
+        """How far the source is delivered, in its own words; None before the first batch."""
+        end = delivered_end(self.spec, self.spark)
+        return self.spec.source.reached(end) if end is not None else None
 
     @property
     def query(self) -> PipelineQuery | None:
@@ -132,6 +139,7 @@ class Supervisor:
 
     def _run(self) -> None:
         backoff_s = _BACKOFF_FIRST_S
+        self._lag.start()
         try:
             while not self._stop.is_set():
                 if self._pause.is_set():
@@ -154,6 +162,7 @@ class Supervisor:
                 backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
                 self.reporter.restarted()
         finally:
+            self._lag.stop()
             self.spec.source.stop()
         if self.reporter.report.status is not Status.ERROR:
             self.reporter.status(Status.STOPPED)
@@ -208,6 +217,6 @@ class Supervisor:
         if error.retry is not Retry.BACKOFF:
             self.reporter.status(Status.ERROR, error)
         elif status is Status.STARTING or not (self._query and self._query.told):
-            self.reporter.status(Status.DEGRADED, error)
+            self.reporter.failed(error, at_once=True)
         fields = {"pipeline": self.spec.name, "status": self.reporter.report.status.value, "error": error.as_dict()}
         _log.error("pipeline failed", extra=fields)

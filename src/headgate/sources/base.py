@@ -22,6 +22,7 @@ __all__ = [
     "OPAQUE",
     "POLLING",
     "InitialRows",
+    "Lag",
     "MakeRows",
     "Mode",
     "Offset",
@@ -89,6 +90,15 @@ class InitialRows:
     done: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a source has that is not delivered yet, in whatever it can tell."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None  # since the oldest of it was written
+
+
 class Source(abc.ABC):
     """One configured source, on the driver. `mode` and `commit` have no default: a source must know both."""
 
@@ -145,6 +155,18 @@ class Source(abc.ABC):
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
         """How many rows lie between two offsets, if that can be told."""
         return None
+
+    def lag(self, end: Offset | None) -> Lag | None:
+        """Look what lies behind the offset that is delivered (None: nothing is); None if that cannot be told.
+
+        For sources whose Spark reader does not report its latest offset, and instead of `lag_rows`. Called every few
+        seconds from a thread of its own, also while nothing is delivered; it may ask the server, and raise.
+        """
+        return None
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        """An offset in words of the source: the file and byte, the tracking value. Asks no server."""
+        return dict(end)
 
     def describe(self) -> dict[str, Any]:
         """What it says of itself, for the status."""

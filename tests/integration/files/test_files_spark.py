@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,36 @@ def test_a_growing_file_through_a_pipeline(spark: SparkSession, folder: Path, tm
     assert [json.loads(message.payload)["id"] for message in memory.messages] == list(range(30))
     assert {message.topic for message in memory.messages} == {"events.even", "events.odd"}
     assert len({message.message_id for message in memory.messages}) == 30
+
+
+def test_what_waits_and_what_the_planner_says_is_seen(
+    spark: SparkSession, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lag also while nothing moves; and a warning of the planner, which lives in a process of Spark's."""
+    memory = MemoryDestination("memory")
+    log = folder / "app.log"
+    log.write_text('{"kind": "a"}\n')
+    files = source(log, FileRows("jsonl", "kind string"), directory=str(tmp_path / "index"), pollInterval="20")
+    supervisor = Supervisor(pipeline(tmp_path, files, memory), spark)
+    supervisor.start()
+    try:
+        assert memory.wait_for(1, 60), supervisor.report.error
+        log.write_text('{"kind":1}\n')  # shorter than what was read
+        assert memory.wait_for(2, 60), supervisor.report.error
+        wait_until(lambda: any("truncated or replaced" in record.getMessage() for record in caplog.records))
+        supervisor.pause()
+        assert supervisor.reporter.wait_for(Status.PAUSED, timeout_s=60)
+        with log.open("a") as file:
+            file.write("x" * 99 + "\n")
+        wait_until(lambda: supervisor.report.lag_bytes == 100)
+        assert supervisor.reached() == {"files": [{"file": str(log), "byte": 11}]}
+    finally:
+        supervisor.stop()
+        assert supervisor.join(60)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

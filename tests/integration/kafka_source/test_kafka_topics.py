@@ -12,9 +12,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headgate.model import ConfigError, ConnectError, StateError, UsageError
+from headgate.sources.base import Lag
 from headgate.sources.kafka.cluster import KafkaTopics
 from headgate.sources.kafka.offsets import Bounds, Partition, Range, Reached
 from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.kafka.source import KafkaSource
 from tests.contract.destinations.cluster import MockCluster
 
 
@@ -111,3 +113,13 @@ def test_a_password_is_never_shown(servers: str) -> None:
         {"subscribe": "t", "kafka.bootstrap.servers": servers, "kafka.sasl.password": "hunter2hunter2"}
     )
     assert "hunter2" not in repr(options)
+
+
+def test_how_many_messages_wait(servers: str) -> None:
+    given = {"subscribe": "orders", "requestTimeout": "10000", "kafka.bootstrap.servers": servers}
+    source = KafkaSource("s", given, "o")
+    assert source.lag(None) == Lag(rows=2500)
+    assert source.lag(Reached({Partition("orders", 1): 2400}).to_offset()) == Lag(rows=100)
+    assert source.reached(Reached({Partition("orders", 1): 2400}).to_offset()) == {"orders/1": 2400}
+    late = KafkaSource("s", given | {"startingOffsets": "latest"}, "o")
+    assert late.lag(None) == Lag(rows=0)

@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
+from headgate.sources.base import Lag
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import Future
 from headgate.sources.postgres_poll.poller import Poller
+from headgate.sources.postgres_poll.source import PostgresPollSource
 from tests.integration.poll.conftest import Queue, Rows, drain, read
 
 
@@ -327,3 +329,19 @@ def test_a_partitioned_table(queue: Queue) -> None:
     queue.execute("insert into parts values (1), (11)")
     settled = queue.reader(table=f"{queue.schema}.parts", directory=str(queue.directory / "plain"))
     assert [row["id"] for row in drain(settled)[0][0]] == [1, 11]
+
+
+def test_how_many_rows_wait_and_for_how_long(queue: Queue) -> None:
+    queue.execute("alter table jobs add at timestamptz")
+    queue.execute("insert into jobs select i, i, '', now() - interval '1 hour' from generate_series(1, 5) i")
+    for tracking, seconds in (("tick", None), ("at", 3600)):
+        options = queue.options(trackingColumn=tracking, directory=str(queue.directory / tracking))
+        source = PostgresPollSource("s", options, "o")
+        waiting = source.lag(None)
+        assert waiting.rows == 5
+        assert (waiting.seconds is None) if seconds is None else (waiting.seconds or 0) >= seconds
+        _, end = drain(queue.reader(trackingColumn=tracking, directory=str(queue.directory / tracking)))
+        assert source.lag(end) == Lag(rows=0)
+        assert source.reached(end)["key"] == ["5"]
+    queue.execute("insert into jobs select i, i, '', now() + interval '1 hour' from generate_series(6, 7) i")
+    assert source.lag(end).rows == 0, "rows of the future wait for their time, not for us"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from headgate.cli.output import lag_text
 from headgate.model import ConnectError, Status
 from headgate.pipeline.report import Reporter
+from headgate.sources.base import Lag
 
 
 def reporter() -> Reporter:
@@ -64,3 +66,22 @@ def test_the_first_cause_stays_until_a_success() -> None:
     one.recovered()
     after = one.report
     assert (after.error, after.failures_in_row) == (None, 0)
+
+
+def test_a_start_that_fails_counts_and_is_degraded_at_once() -> None:
+    one = reporter()
+    for times in (1, 2):
+        one.failed(ConnectError("gone", remedy="wait"), at_once=True)
+        assert (one.report.failures_in_row, one.report.status) == (times, Status.DEGRADED)
+    one.recovered()
+    assert (one.report.failures_in_row, one.report.status) == (0, Status.RUNNING)
+
+
+def test_the_lag_is_what_the_source_can_tell() -> None:
+    one = reporter()
+    one.lag(Lag(rows=1234, seconds=12.4))
+    assert lag_text(one.report.as_dict()) == "1,234 rows, 12 s"
+    one.lag(Lag(bytes=2_500_000))
+    assert lag_text(one.report.as_dict()) == "2.5 MB"
+    one.lag(None)
+    assert lag_text(one.report.as_dict()) == "-"

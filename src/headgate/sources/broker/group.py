@@ -122,6 +122,11 @@ class BrokerGroup:
         """The newest position of all, after what is there has been dispatched."""
         with self._session() as connection:
             self._dispatch(connection)
+        return self.newest()
+
+    def newest(self) -> int:
+        """The newest position of all; what is not dispatched yet has none."""
+        with self._session() as connection:
             return int(connection.execute(self._text(_LAST)).fetchall()[0][0])
 
     def plan(self, start: StreamOffset, most: int, until: int) -> StreamOffset:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Mode, Offset, Source
+from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
 from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
 
@@ -47,11 +48,14 @@ class BrokerSource(Source):
             self._group.close()
         return f"group {self._options.group} in the schema {self._options.schema}"
 
-    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
+    def lag(self, end: Offset | None) -> Lag | None:
         """Positions are of all groups, so this is how much there is to look at."""
-        reached, newest = int(end["pos"]), int(latest["pos"])
+        if end is None:
+            return None
+        with closing(BrokerGroup(self._options)) as group:  # not that of `commit`, which another thread uses
+            newest = group.newest()
         # Every partition of the log begins with a number of its own; what is left of the one before is not known.
-        return max(0, newest - max(reached, newest >> 32 << 32))
+        return Lag(rows=max(0, newest - max(StreamOffset.from_spark(end).pos, newest >> 32 << 32)))
 
     def describe(self) -> dict[str, Any]:
         wanted = self._options.subscribe or self._options.condition or "all events"

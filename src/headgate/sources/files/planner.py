@@ -16,7 +16,7 @@ from headgate.sources.files.index import FileId, Index, KnownFile, Point, Range
 from headgate.sources.files.options import FileLinesOptions
 from headgate.sources.files.scan import HEAD_BYTES, Found, head_of, is_file, lines_end, scan, unreadable
 
-__all__ = ["Planner", "remove_finished"]
+__all__ = ["Planner", "bytes_left", "remove_finished"]
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +142,19 @@ class Planner:
 
     def _is_idle(self, found: Found) -> bool:
         return (time.time() - found.changed_at) * 1000 >= self._options.finished_after
+
+
+def bytes_left(options: FileLinesOptions, delivered: Point | None) -> int:
+    """How many bytes were written behind the delivered ones. Changes nothing, so that anybody may ask at any time."""
+    index = Index.load(options.index_path)
+    if index is None:
+        return 0 if options.start_at == "end" else sum(found.size for found in scan(options.path))
+    if delivered is not None and index.batch == delivered.batch - 1:
+        index = index.advance(delivered)
+    known = {file.file_id: file.position for file in index.files}
+    files = scan(options.path, [(file.file_id, file.path) for file in index.files if not file.is_finished])
+    positions = ((found.size, known.get(found.file_id, 0)) for found in files)
+    return sum(size - position if size >= position else size for size, position in positions)
 
 
 def remove_finished(files: tuple[KnownFile, ...] | tuple[Range, ...]) -> None:

@@ -9,11 +9,11 @@ from typing import Any, get_args
 
 from headgate.model import ConfigError
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Mode, Offset, Source
-from headgate.sources.files.index import Point
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset, Source
+from headgate.sources.files.index import Index, Point
 from headgate.sources.files.options import FileLinesOptions
 from headgate.sources.files.parsing import Format, ParseMode, parquet_rows, parse_lines
-from headgate.sources.files.planner import remove_finished
+from headgate.sources.files.planner import bytes_left, remove_finished
 from headgate.sources.files.scan import scan, unreadable
 
 __all__ = ["FileRows", "FilesSource"]
@@ -83,8 +83,19 @@ class FilesSource(Source):
             raise self._refused(f"there is no {path}", "make the directory, or correct path")
         return f"{len(files)} files in {path}"
 
-    def lag_rows(self, end: Offset, latest: Offset) -> None:
-        """Nobody knows how many lines there are before they are read."""
+    def lag(self, end: Offset | None) -> Lag | None:
+        """In bytes: nobody knows how many lines there are before they are read. Of Parquet, only Spark knows."""
+        if self._rows.format == "parquet":
+            return None
+        return Lag(bytes=bytes_left(self._options, Point.from_offset(end) if end else None))
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        index = Index.load(self._options.index_path) if self._rows.format != "parquet" else None
+        if index is None:
+            return {}
+        point = Point.from_offset(end)
+        files = index.advance(point).files if index.batch == point.batch - 1 else index.files
+        return {"files": [{"file": file.path, "byte": file.position} for file in files]}
 
     def describe(self) -> dict[str, Any]:
         return {"path": self._options.path, "format": self._rows.format}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Mode, Offset, Source
+from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
 from headgate.sources.kafka.cluster import KafkaTopics
-from headgate.sources.kafka.offsets import Reached
+from headgate.sources.kafka.offsets import Bounds, Partition, Reached, parse_start
 from headgate.sources.kafka.options import KafkaSourceOptions
 
-__all__ = ["KafkaSource", "lag_rows"]
+__all__ = ["KafkaSource", "topics_lag", "topics_reached"]
 
 
 class KafkaSource(Source):
@@ -47,15 +49,25 @@ class KafkaSource(Source):
         finally:
             self._topics.close()
 
-    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
-        return lag_rows(end, latest)
+    def lag(self, end: Offset | None) -> Lag:
+        with closing(KafkaTopics(self._options)) as topics:  # not those of `commit`, which another thread uses
+            return topics_lag(end, topics.bounds(), self._options.starting_offsets)
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        return topics_reached(end)
 
     def describe(self) -> dict[str, Any]:
         topics = self._options.subscribe or self._options.subscribe_pattern
         return {"topics": topics, "group": self._options.group_id or None}
 
 
-def lag_rows(end: Offset, latest: Offset) -> int:
-    """Offsets between two points of a stream, which is how many messages there are unless topics are compacted."""
-    begin, there = Reached.from_offset(end), Reached.from_offset(latest)
-    return sum(max(0, offset - begin.get(partition, 0)) for partition, offset in there.items())
+def topics_reached(end: Offset) -> dict[str, int]:
+    """The next offset of every partition."""
+    return {str(partition): offset for partition, offset in sorted(Reached.from_offset(end).items())}
+
+
+def topics_lag(end: Offset | None, bounds: Mapping[Partition, Bounds], starting_offsets: str) -> Lag:
+    """Offsets behind a point of a stream, which is how many messages there are unless topics are compacted."""
+    start = parse_start(starting_offsets, bounds) if end is None else Reached.from_offset(end)
+    begins = {partition: max(start.get(partition, 0), found.earliest) for partition, found in bounds.items()}
+    return Lag(rows=sum(max(0, found.latest - begins[partition]) for partition, found in bounds.items()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Mode, Offset, Source
-from headgate.sources.kafka.source import lag_rows
+from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
+from headgate.sources.kafka.source import topics_lag, topics_reached
 from headgate.sources.log.options import LogSourceOptions
 from headgate.sources.log.tables import LogTables
 
@@ -40,8 +40,11 @@ class LogSource(Source):
     def check(self) -> str:
         return f"{len(LogTables(self._options).bounds())} partitions"
 
-    def lag_rows(self, end: Offset, latest: Offset) -> int | None:
-        return lag_rows(end, latest)
+    def lag(self, end: Offset | None) -> Lag:
+        return topics_lag(end, LogTables(self._options).bounds(), self._options.starting_offsets)
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        return topics_reached(end)
 
     def describe(self) -> dict[str, Any]:
         return {"topics": self._options.subscribe or self._options.subscribe_pattern}

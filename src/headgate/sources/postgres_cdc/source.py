@@ -18,6 +18,7 @@ from headgate.sources.postgres_cdc.ranges import deliver_located
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
 from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
 from headgate.sources.postgres_cdc.spool import SpoolIndex
+from headgate.wire.pgoutput.lsn import format_lsn
 
 __all__ = ["PostgresCdcSource"]
 
@@ -92,6 +93,9 @@ class PostgresCdcSource(Source):
         self._index.refresh()
         state = self._control.read_state()
         return self._index.rows_after(state.history.here(position_of(end)) if state else int(end["lsn"]))
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        return {**end, "lsn": format_lsn(int(end["lsn"]))}
 
     def describe(self) -> dict[str, Any]:
         names = {"slot": self._options.slot, "publication": ",".join(self._options.publications)}

@@ -20,6 +20,7 @@ from psycopg import sql
 from pyarrow import csv
 
 from headgate.model import AuthError, StateError
+from headgate.sources.base import Lag
 from headgate.sources.postgres_poll.connections import Connection, connected
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import TRACKING, Future, Place, Plan, PlanBook, Point
@@ -31,6 +32,7 @@ from headgate.sources.postgres_poll.statements import (
     last_place,
     late_rows,
     next_rows,
+    rows_behind,
     take_away,
 )
 from headgate.sources.postgres_poll.table import PolledTable, describe
@@ -42,6 +44,7 @@ _log = logging.getLogger(__name__)
 _UNSETTLED = "unsettled"
 _ONE_SNAPSHOT = "set transaction isolation level repeatable read, read only"
 _FUTURE_COUNTED = 1000  # rows in the future are not counted beyond this
+_LAG_COUNTED = 100_000  # nor are rows that wait to be read
 # Somebody who holds a delivered row for long must not hold the pipeline: it tries again.
 _WAIT_FOR_LOCKS = "set local lock_timeout = '10s'"
 
@@ -92,6 +95,14 @@ class Poller:
             return None
         tracking, *key = row.values()
         return Last(Place(tracking, tuple(key)), snapshot.oldest)
+
+    def lag(self, delivered: Point | None) -> Lag:
+        """What is there behind the delivered rows; late ones are not counted before they are found."""
+        after = delivered.after if delivered and not self._options.is_destructive else None
+        statement = rows_behind(self.table, self._options, after, _LAG_COUNTED)
+        with connected(self._options.url, self.table.where) as connection:
+            (row,) = connection.execute(statement).fetchall()
+        return Lag(rows=row["rows"], seconds=max(0.0, row["seconds"]) if row["seconds"] is not None else None)
 
     def plan(self, start: Point, limit: int | None, until: Last | None = None) -> Plan | None:
         """The batch that begins here, decided for good; None while there is nothing to read."""

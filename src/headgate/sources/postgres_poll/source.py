@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.model import ConfigError
 from headgate.model.plugin import API_VERSION
-from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Mode, Offset, Source
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset, Source
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import Point
 from headgate.sources.postgres_poll.poller import Poller
@@ -52,8 +52,12 @@ class PostgresPollSource(Source):
         self._poller.check()
         return f"table {self._poller.table.where}, by {self._poller.table.tracking.name}"
 
-    def lag_rows(self, end: Offset, latest: Offset) -> int:
-        return max(0, int(latest["row"]) - int(end["row"]))
+    def lag(self, end: Offset | None) -> Lag:
+        return self._poller.lag(Point.from_offset(end) if end else None)
+
+    def reached(self, end: Offset) -> dict[str, Any]:
+        place = Point.from_offset(end).after
+        return {} if place is None else {self._options.tracking_column: place.tracking, "key": list(place.key)}
 
     def describe(self) -> dict[str, Any]:
         future = self._poller.book.future()

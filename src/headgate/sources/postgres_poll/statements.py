@@ -23,6 +23,7 @@ __all__ = [
     "last_place",
     "late_rows",
     "next_rows",
+    "rows_behind",
     "rows_of",
     "take_away",
 ]
@@ -62,11 +63,32 @@ def next_rows(
     limit: int | None,
 ) -> sql.Composed:
     """Rows behind a place."""
-    bounds: Bounds = [_compared(table, ">", after)] if after else []
+    bounds = _behind(table, options, after)
     bounds += [_compared(table, "<=", until)] if until else []
+    return _rows(table, options, snapshot, bounds, limit)
+
+
+def _behind(table: PolledTable, options: PollOptions, after: Place | None) -> Bounds:
+    bounds: Bounds = [_compared(table, ">", after)] if after else []
     if (clocks := _clocks(table)) and options.future_rows == "wait" and not options.is_destructive:
         bounds.append(sql.SQL("{} <= {}").format(_tracking(table), clocks[1]))
-    return _rows(table, options, snapshot, bounds, limit)
+    return bounds
+
+
+def rows_behind(table: PolledTable, options: PollOptions, after: Place | None, most: int) -> sql.Composed:
+    """How many rows are to be read behind a place, up to `most`, and how old the first is if its column says so."""
+    tracking = _tracking(table)
+    rows = sql.SQL("select {} as at from {} as t where {} order by 1 limit {}").format(
+        tracking,
+        _name(table),
+        sql.SQL(" and ").join(
+            [sql.SQL("{} is not null").format(tracking), *_behind(table, options, after), *_wanted(options)]
+        ),
+        most,
+    )
+    is_instant = re.sub(r"\(\d\)", "", table.tracking.type) == "timestamp with time zone"
+    age = sql.SQL("extract(epoch from now() - min(at))::float8" if is_instant else "null::float8")
+    return sql.SQL("select count(*) as rows, {} as seconds from ({}) as f").format(age, rows)
 
 
 def late_rows(
