@@ -112,7 +112,9 @@ def test_v5_fifty_event_types_through_one_slot(project: Project, stack: Endpoint
         wait_until(lambda: bool(json.loads(project.run("dlq", "list", "events", "--json").stdout)["dead_letters"]))
         letters = json.loads(project.run("dlq", "list", "events", "--json").stdout)
         assert letters["counts"] == {"missing_destination": 1}
-        shown = json.loads(project.run("dlq", "show", "events", str(letters["dead_letters"][0]["number"])).stdout)
+        shown = json.loads(
+            project.run("dlq", "show", "events", str(letters["dead_letters"][0]["number"]), "--json").stdout
+        )
         assert json.loads(shown["payload"])["data"]["event_type"] == "nobody.knows"
         text = (project.directory / "headgate.toml").read_text()
         project.write(text.replace("mode = ", "mod = "))

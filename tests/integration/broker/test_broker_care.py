@@ -44,7 +44,7 @@ def test_dead_letters(db: psycopg.Connection[Any], run: Callable[..., Result]) -
         (two, "b", "ValueError: no"),
         (one, "a", "ValueError: no"),
     ]
-    assert json.loads(run("dead-letters", "show", str(one)).stdout)["payload"] == [1]
+    assert json.loads(run("dead-letters", "show", str(one), "--json").stdout)["payload"] == [1]
     assert "1 dead letters are tried again" in run("dead-letters", "redrive", str(one)).stderr
     assert db.execute("select topic from headgate.scheduled").fetchall() == [("a",)]
     assert "1 dead letters thrown away" in run("dead-letters", "purge", str(two), "--yes").stderr

@@ -49,7 +49,7 @@ def test_commands_by_address(
     assert of_all["p"] == of_one
     assert of_all["plain"]["dead_letters"] == []
     number = of_one["dead_letters"][0]["number"]
-    assert json.loads(run("dlq", "show", "p", str(number), "--url", url).stdout)["reason"] == "cap"
+    assert json.loads(run("dlq", "show", "p", str(number), "--json", "--url", url).stdout)["reason"] == "cap"
     assert "cap" in run("dlq", "list", "--url", url).stdout
     assert isinstance(run("status", "--url", url, token="wrong").exception, AuthError)
     assert isinstance(run("status", "--url", "http://127.0.0.1:1").exception, ConnectError)
