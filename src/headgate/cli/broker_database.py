@@ -18,7 +18,7 @@ from headgate.broker import Subscription, installed
 from headgate.cli.output import data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.needs import Needs
-from headgate.control.service import open_stack
+from headgate.control.stack import open_stack
 from headgate.model import ConnectError, StateError
 
 __all__ = ["SchemaOption", "UrlOption", "connected", "database_of", "installed_broker", "show_rows", "subscription_to"]

@@ -12,7 +12,7 @@ from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.gateway import GatewaySection
 from headgate.config.needs import Needs
 from headgate.control.logs import configure_logs
-from headgate.control.service import open_stack
+from headgate.control.stack import open_stack
 from headgate.gateway import Gateway, serve
 from headgate.gateway.configured import options_from
 from headgate.model import UsageError

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
-from headgate.control.service import open_stack
+from headgate.control.stack import open_stack
 from headgate.embedded import Endpoints
 from headgate.model import ConnectError
 

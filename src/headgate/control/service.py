@@ -14,8 +14,9 @@ from typing import Any, Literal
 from headgate import __version__
 from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
-from headgate.config.needs import Needs, needs_of
+from headgate.config.needs import needs_of
 from headgate.control.broker import BrokerProcess
+from headgate.control.checks.before import look_before
 from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
@@ -23,11 +24,12 @@ from headgate.control.pipelines import PipelineControl
 from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
 from headgate.control.spark import open_spark
+from headgate.control.stack import open_stack
 from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack
 from headgate.gateway.configured import options_from
-from headgate.model import ConfigError, HeadgateError, StateError, Status
+from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
 from headgate.pipeline.report import Report
@@ -37,48 +39,12 @@ from headgate.pipeline.supervisor import Supervisor
 from headgate.relay.configured import settings_from
 from headgate.sources.postgres_snapshot.plan import table_name
 
-__all__ = ["Service", "open_stack"]
+__all__ = ["Service"]
 
 _log = logging.getLogger("headgate")
 
 _STOP_TIMEOUT_S = 60.0
-_EVERYTHING = Needs()
 _LAGS = ("lag_rows", "lag_bytes", "lag_seconds")
-
-
-def open_stack(config: Config, needs: Needs = _EVERYTHING) -> tuple[Stack | None, Endpoints]:
-    """The embedded servers that are needed: started here, or those of another process on the same directory."""
-    data_dir = config.project.data_dir
-    postgres, nats = config.postgres.embedded and needs.postgres, config.nats.embedded and needs.nats
-    if not (postgres or nats):
-        return None, Endpoints(data_dir=data_dir, owner_pid=os.getpid())
-    running = Stack.attach(data_dir)
-    if running is not None:
-        _check_running(running, postgres=postgres, nats=nats)
-        return None, running
-    stack = Stack(
-        data_dir,
-        postgres=postgres,
-        nats=nats,
-        postgres_version=config.postgres.version,
-        nats_sync_interval=config.nats.sync_interval,
-    )
-    return stack, stack.start()
-
-
-def _check_running(running: Endpoints, *, postgres: bool, nats: bool) -> None:
-    """The process that runs them has started what it needs, which may be less than we need."""
-    missing = [
-        name
-        for name, wanted, url in (("PostgreSQL", postgres, running.postgres_url), ("NATS", nats, running.nats_url))
-        if wanted and url is None
-    ]
-    if missing:
-        raise StateError(
-            f"process {running.owner_pid} runs the embedded servers of this directory without {' and '.join(missing)}",
-            where=str(running.data_dir),
-            remedy="stop it, start both servers with `headgate up`, then start it again",
-        )
 
 
 def _served(spec: PipelineSpec, bootstrap: Bootstrap | None) -> PipelineSpec:
@@ -138,11 +104,12 @@ class Service:
         self._start_control()
         self._stack, self.endpoints = self._open_servers(config)
         self._prepare(self.endpoints)
+        specs = self._look_first(self.endpoints) if has_pipelines else []
         self._start_gateway(self.endpoints)
         self._start_broker(self.endpoints)
         self._start_relay()
         if has_pipelines:
-            self._start_pipelines(self.endpoints)
+            self._start_pipelines(specs)
         self._phase = "running"
         _log.info("started", extra={"pipelines": len(self.supervisors), "control": self.url, "version": __version__})
 
@@ -196,17 +163,24 @@ class Service:
         self._relay = RelayProcess(settings_from(self._config.relay, self._config.project.data_dir / "relay"))
         self._relay.start()
 
-    def _start_pipelines(self, endpoints: Endpoints) -> None:
+    def _look_first(self, endpoints: Endpoints) -> list[PipelineSpec]:
+        """Starting Spark takes long: whatever would end a pipeline for good is told before, and all at once."""
         config = self._config
-        compile_decoders(config)
-        self._say("starting Spark")
-        self._spark = open_spark(config)
+        self._say("looking at servers")
         specs = assemble(
             config,
             nats_url=endpoints.nats_url or config.nats.url.get_secret_value(),
             postgres_url=endpoints.postgres_url or config.postgres.url.get_secret_value(),
             until_caught_up=self._until_caught_up,
         )
+        look_before(config, endpoints, specs)
+        return specs
+
+    def _start_pipelines(self, specs: list[PipelineSpec]) -> None:
+        config = self._config
+        compile_decoders(config)
+        self._say("starting Spark")
+        self._spark = open_spark(config)
         self.bootstraps = open_bootstraps(config, specs, self._spark)
         specs = [_served(spec, self.bootstraps.get(spec.name)) for spec in specs]
         self.supervisors = [Supervisor(spec, self._spark) for spec in specs]

@@ -124,6 +124,11 @@ class HeadgateError(Exception):
         """Python prints notes below a traceback: the remedy for people, then the line that `from_text` reads."""
         self.__notes__ = [f"remedy: {self.remedy}", self.to_text()]
 
+    @staticmethod
+    def of_kind(kind: Kind) -> type[HeadgateError]:
+        """The class of a kind."""
+        return HeadgateError._by_kind[kind]
+
     @property
     def retry(self) -> Retry:
         return _RETRY[self.kind]

@@ -1,6 +1,6 @@
 """Connections to PostgreSQL, and its errors as ours: sorted by SQLSTATE, never by words in whatever language."""
 
-from headgate.postgres.connect import Connection, connect, connection_string, open_raw
+from headgate.postgres.connect import Connection, connect, connection_string, open_raw, server_address
 from headgate.postgres.deadline import within
 from headgate.postgres.errors import postgres_error, server_error, sqlstate_of
 
@@ -10,6 +10,7 @@ __all__ = [
     "connection_string",
     "open_raw",
     "postgres_error",
+    "server_address",
     "server_error",
     "sqlstate_of",
     "within",

@@ -22,7 +22,7 @@ from psycopg.rows import dict_row
 from headgate.model import ConnectError, HeadgateError
 from headgate.postgres.errors import server_error
 
-__all__ = ["Connection", "connect", "connection_string", "open_raw"]
+__all__ = ["Connection", "connect", "connection_string", "open_raw", "server_address"]
 
 Connection = psycopg.Connection[dict[str, Any]]
 
@@ -65,7 +65,19 @@ def connect(url: str, name: str = "headgate", settings: dict[str, str] | None = 
     except psycopg.OperationalError as error:
         raise _why(text, error) from None
     except psycopg.Error as error:
-        raise server_error("", str(error), "postgres") from None
+        raise server_error("", str(error), server_address(text)) from None
+
+
+def server_address(url: str) -> str:
+    """Name the servers that an address means, for errors: never its user or password."""
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "postgres"
+    hosts = str(given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST", "local socket")).split(",")
+    ports = str(given.get("port") or os.environ.get("PGPORT", "5432")).split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    return "postgres " + ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
 
 
 @contextmanager
@@ -92,16 +104,16 @@ def connect_raw(text: str) -> pq.abc.PGconn:
     message, user = connection.get_error_message(), connection.user.decode()
     connection.finish()
     remedy = f"ALTER ROLE {sql.Identifier(user).as_string(None)} REPLICATION;" if sqlstate == "42501" else ""
-    raise server_error(sqlstate, message, "postgres", remedy=remedy)
+    raise server_error(sqlstate, message, server_address(text), remedy=remedy)
 
 
 def _why(text: str, error: psycopg.OperationalError) -> HeadgateError:
     """Ask once more, to hear the reason in a form that does not depend on the server's language."""
     if error.diag.sqlstate or isinstance(error, psycopg.errors.ConnectionTimeout):
-        return server_error(error.diag.sqlstate or "", str(error), "postgres")
+        return server_error(error.diag.sqlstate or "", str(error), server_address(text))
     connection, sqlstate = _poll(text)
     connection.finish()
-    return server_error(sqlstate, str(error), "postgres")
+    return server_error(sqlstate, str(error), server_address(text))
 
 
 def _poll(text: str) -> tuple[pq.abc.PGconn, str]:
@@ -116,7 +128,8 @@ def _poll(text: str) -> tuple[pq.abc.PGconn, str]:
             left = deadline - time.monotonic()
             if left <= 0 or not any(select.select(sockets if is_read else [], [] if is_read else sockets, [], left)):
                 connection.finish()
-                raise ConnectError(f"no answer in {CONNECT_TIMEOUT_S} s", where="postgres", remedy="trying again")
+                where = server_address(text)
+                raise ConnectError(f"no answer in {CONNECT_TIMEOUT_S} s", where=where, remedy="trying again")
         return connection, _sqlstate(connection, trace)
     finally:
         if trace is not None:

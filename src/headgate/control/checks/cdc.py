@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from headgate.config.sources import PostgresCdcSourceSection
 from headgate.control.checks.failover import check_failover
-from headgate.control.checks.verdict import Check, Outcome, answered
-from headgate.model import HeadgateError
+from headgate.control.checks.verdict import Check, Outcome, answered, failed
+from headgate.model import HeadgateError, Kind
+from headgate.postgres import connect
 from headgate.sources.postgres_cdc.replication import ReplicationConnection
 
 __all__ = ["check_cdc"]
@@ -44,8 +45,10 @@ Connection = psycopg.Connection[dict[str, Any]]
 def check_cdc(section: PostgresCdcSourceSection, url: str) -> Iterator[Check]:
     """What the source needs, in the order in which it would be missed."""
     try:
-        with psycopg.connect(url, connect_timeout=10, row_factory=dict_row, autocommit=True) as connection:
+        with connect(url, "headgate check") as connection:
             yield from _checks(connection, section, url)
+    except HeadgateError as error:
+        yield failed(f"slot {section.slot}", error)
     except psycopg.Error as error:
         yield answered(f"slot {section.slot}", error)
 
@@ -69,9 +72,8 @@ def _stream(url: str, slot: str) -> Check:
         finally:
             connection.close()
     except HeadgateError as error:
-        return Check(
-            "replication connection", Outcome.FAIL, str(error), error.remedy.removesuffix("; see: headgate check")
-        )
+        fix = error.remedy.removesuffix("; see: headgate check")
+        return replace(failed("replication connection", error), fix=fix)
     found = f"system {identity.system_id}, timeline {identity.timeline}, database {identity.database}"
     return Check("replication connection", Outcome.OK, found)
 
@@ -107,14 +109,16 @@ def _missing_publication(connection: Connection, name: str, wanted: tuple[str, .
     quoted = sql.Identifier(name).as_string(connection)
     statement = f"CREATE PUBLICATION {quoted} {target} WITH (publish_via_partition_root);"
     if not wanted:
-        return Check(f"publication {name}", Outcome.FAIL, "there is none of this name", statement)
+        return Check(f"publication {name}", Outcome.FAIL, "there is none of this name", statement, Kind.STATE)
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("set local lock_timeout = '2s'")
             connection.execute(statement.encode())
     except psycopg.Error as error:
         found = f"there is none, and creating it was refused: {error.diag.message_primary or error}"
-        return Check(f"publication {name}", Outcome.FAIL, found, f"{statement} -- as the owner of the tables")
+        fix = f"{statement} -- as the owner of the tables"
+        may_not = isinstance(error, psycopg.errors.InsufficientPrivilege)
+        return Check(f"publication {name}", Outcome.FAIL, found, fix, Kind.AUTH if may_not else None)
     return Check(f"publication {name}", Outcome.OK, f"there is none yet; it is created {target}")
 
 
@@ -175,10 +179,12 @@ def _slot(connection: Connection, name: str) -> Iterator[Check]:
     lost = row["invalidation_reason"] or ("its WAL was removed" if row["wal_status"] == "lost" else "")
     if row["slot_type"] != "logical" or row["plugin"] != "pgoutput":
         found = f"is of kind {row['plugin'] or row['slot_type']}, not pgoutput"
-        yield Check(subject, Outcome.FAIL, found, f"choose another name for it; or if nothing uses it: {drop}")
+        fix = f"choose another name for it; or if nothing uses it: {drop}"
+        yield Check(subject, Outcome.FAIL, found, fix, Kind.STATE)
     elif row["database"] != database:
         found = f"belongs to the database {row['database']}, not {database}"
-        yield Check(subject, Outcome.FAIL, found, "choose another name for it, or correct the database in the address")
+        fix = "choose another name for it, or correct the database in the address"
+        yield Check(subject, Outcome.FAIL, found, fix, Kind.STATE)
     elif lost:
         fix = f"{drop} -- then headgate reset PIPELINE, and give consumers new snapshots"
         yield Check(subject, Outcome.FAIL, f"is lost ({lost})", fix)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headgate.control.checks.verdict import Check, Outcome, failed
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
 from headgate.destinations.nats.streams import changes, drift_error, drifts
-from headgate.model import HeadgateError
+from headgate.model import HeadgateError, Kind
 
 __all__ = ["check_nats", "check_stream"]
 
@@ -42,7 +42,8 @@ def check_stream(destination: NatsDestination) -> Iterator[Check]:
     others = sorted(taken - {options.stream})
     if others:
         fix = f"nats stream edit {others[0]} --subjects ... # or other subjects for this destination"
-        yield Check(subject, Outcome.FAIL, f"{', '.join(others)} takes {', '.join(options.subjects)} already", fix)
+        found = f"{', '.join(others)} takes {', '.join(options.subjects)} already"
+        yield Check(subject, Outcome.FAIL, found, fix, Kind.CONFIG)
     if info is None:
         yield Check(subject, Outcome.OK, "there is none yet; it is created at the first start")
         return

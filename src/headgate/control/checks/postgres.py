@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
-from headgate.control.checks.verdict import Check, Outcome, answered
+from headgate.control.checks.verdict import Check, Outcome, answered, failed
+from headgate.model import HeadgateError, Kind
+from headgate.postgres import connect
 
 __all__ = ["check_connection", "check_postgres"]
 
@@ -58,10 +60,10 @@ def check_postgres(url: str, slots: Sequence[str] = ()) -> Iterator[Check]:
     any, all publications of the database are.
     """
     try:
-        with psycopg.connect(url, connect_timeout=10, row_factory=dict_row, autocommit=True) as connection:
+        with connect(url, "headgate check") as connection:
             yield from _checks(connection, list(slots))
-    except psycopg.OperationalError as error:
-        yield _unreachable(str(error))
+    except HeadgateError as error:
+        yield _unreachable(error)
     except psycopg.Error as error:
         yield answered("postgres", error)
 
@@ -69,24 +71,23 @@ def check_postgres(url: str, slots: Sequence[str] = ()) -> Iterator[Check]:
 def check_connection(url: str) -> Iterator[Check]:
     """Of a server that changes are not read from: whether it answers, and its version."""
     try:
-        with psycopg.connect(url, connect_timeout=10, autocommit=True) as connection:
+        with connect(url, "headgate check") as connection:
             database, role = connection.info.dbname, connection.info.user
             yield Check("postgres connection", Outcome.OK, f"database {database} as {role}")
             if connection.info.server_version < _OLDEST:
                 found = f"version {connection.info.server_version // 10000}"
                 yield Check("postgres version", Outcome.FAIL, found, "upgrade to 14 or newer")
-    except psycopg.OperationalError as error:
-        yield _unreachable(str(error))
+    except HeadgateError as error:
+        yield _unreachable(error)
 
 
-def _unreachable(text: str) -> Check:
-    reason = text.strip().splitlines()[-1] if text.strip() else "no answer"
+def _unreachable(error: HeadgateError) -> Check:
     fix = "is the server running, and the address in [postgres] url right?"
-    if "password" in reason or "authentication" in reason:
+    if error.kind is Kind.AUTH:
         fix = "correct the user and password in [postgres] url, or pg_hba.conf on the server"
-    elif "does not exist" in reason:
-        fix = "create the role or database, or correct its name in [postgres] url"
-    return Check("postgres connection", Outcome.FAIL, reason, fix)
+    elif "database" in error.remedy:
+        fix = "create the database, or correct its name in [postgres] url"
+    return replace(failed("postgres connection", error), fix=fix)
 
 
 def _checks(connection: psycopg.Connection[dict[str, object]], slots: list[str]) -> Iterator[Check]:
@@ -108,6 +109,7 @@ def _checks(connection: psycopg.Connection[dict[str, object]], slots: list[str])
         Outcome.OK if logical else Outcome.FAIL,
         str(row["wal_level"]),
         "" if logical else f"ALTER SYSTEM SET wal_level = 'logical'; -- {_RESTART}",
+        None if logical else Kind.DEPENDENCY,
     )
     needed = int(str(row["slots_missing"])) if slots else 1
     yield _room("max_replication_slots", int(str(row["slots"])), int(str(row["slots_used"])), needed)

@@ -14,14 +14,14 @@ from headgate.control.checks.nats import check_nats, check_stream
 from headgate.control.checks.postgres import check_connection, check_postgres
 from headgate.control.checks.spark import check_spark
 from headgate.control.checks.verdict import Check, Outcome, failed
-from headgate.control.service import open_stack
+from headgate.control.stack import open_stack
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
 from headgate.model import HeadgateError, OccupiedError
 from headgate.pipeline.assemble import assemble, nats_credentials
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
 
-__all__ = ["run_checks"]
+__all__ = ["answer", "check_used_postgres", "nats_server", "run_checks"]
 
 
 def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
@@ -37,9 +37,9 @@ def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
         if stack is not None:
             yield Check("embedded servers", Outcome.OK, f"started in {config.project.data_dir}")
         url = endpoints.postgres_url or config.postgres.url.get_secret_value()
-        yield from check_postgres(url) if is_bare else _postgres(config, url, needs)
+        yield from check_postgres(url) if is_bare else check_used_postgres(config, url, needs)
         if needs.nats:
-            yield from check_nats(_nats(config, endpoints.nats_url))
+            yield from check_nats(nats_server(config, endpoints.nats_url))
         yield from _pipelines(config, endpoints)
         yield from check_gateway(config.gateway)
     finally:
@@ -50,7 +50,7 @@ def run_checks(config: Config, *, start_spark: bool) -> Iterator[Check]:
         yield from check_spark(config.spark, config.project.data_dir, start=start_spark or remote)
 
 
-def _postgres(config: Config, url: str, needs: Needs) -> Iterator[Check]:
+def check_used_postgres(config: Config, url: str, needs: Needs) -> Iterator[Check]:
     """Every server that the file uses for change data capture, then each of its sources on it."""
     by_url: dict[str, list[PostgresCdcSourceSection]] = {}
     for section in used_sources(config).values():
@@ -77,15 +77,15 @@ def _pipelines(config: Config, endpoints: Endpoints) -> Iterator[Check]:
         return
     for source in {spec.source.name: spec.source for spec in specs}.values():
         if not isinstance(source, PostgresCdcSource):
-            yield from _answer(f"source {source.name}", source.check)
+            yield from answer(f"source {source.name}", source.check)
     for destination in {each.name: each for spec in specs for each in spec.destinations}.values():
         if isinstance(destination, NatsDestination):
             yield from check_stream(destination)
         else:
-            yield from _answer(f"destination {destination.name}", destination.check)
+            yield from answer(f"destination {destination.name}", destination.check)
 
 
-def _answer(subject: str, ask: Callable[[], str]) -> Iterator[Check]:
+def answer(subject: str, ask: Callable[[], str]) -> Iterator[Check]:
     """What one says of itself; nothing if there is nothing to say."""
     try:
         found = ask()
@@ -99,6 +99,7 @@ def _answer(subject: str, ask: Callable[[], str]) -> Iterator[Check]:
             yield Check(subject, Outcome.OK, found)
 
 
-def _nats(config: Config, embedded_url: str | None) -> NatsOptions:
+def nats_server(config: Config, embedded_url: str | None) -> NatsOptions:
+    """The server of `[nats]`, to look at it."""
     url = embedded_url or config.nats.url.get_secret_value()
     return NatsOptions(url=url, stream="check", subjects=("check",), **nats_credentials(config.nats))

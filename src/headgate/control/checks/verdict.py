@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from headgate.model import HeadgateError
+from headgate.model import HeadgateError, Kind, Retry
 
 __all__ = ["Check", "Outcome", "answered", "failed"]
 
@@ -29,13 +29,17 @@ class Check:
     outcome: Outcome
     found: str
     fix: str = ""
+    final: Kind | None = None  # of a failure that a pipeline would not get over by waiting
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        del fields["final"]
+        return fields
 
 
 def failed(subject: str, error: HeadgateError) -> Check:
-    return Check(subject, Outcome.FAIL, str(error), error.remedy)
+    final = None if error.retry is Retry.BACKOFF else error.kind
+    return Check(subject, Outcome.FAIL, str(error), error.remedy, final)
 
 
 def answered(subject: str, error: psycopg.Error) -> Check:

@@ -29,6 +29,7 @@ from pyarrow import csv
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
 from headgate.model.position import timeline_text
 from headgate.model.record import OP, POSITION
+from headgate.postgres import server_address
 from headgate.sources.broker.options import BrokerSourceOptions
 from headgate.sources.random.generator import position_column
 
@@ -266,4 +267,6 @@ def _ours(error: psycopg.Error, options: BrokerSourceOptions) -> HeadgateError:
         return ConfigError(message, where="condition", remedy="correct the condition of the source")
     if isinstance(error, psycopg.errors.UndefinedObject):
         return StateError(message, where=where, remedy="the group is gone; reset the pipeline to begin anew")
-    return ConnectError(message, where="url", remedy="check that PostgreSQL runs and takes connections")
+    return ConnectError(
+        message, where=server_address(options.url), remedy="check that PostgreSQL runs and takes connections"
+    )

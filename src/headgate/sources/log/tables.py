@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headgate.commitlog.topics import LogTopic, find_topics
 from headgate.model import AuthError, ConnectError, HeadgateError, StateError, UsageError
+from headgate.postgres import server_address
 from headgate.sources.kafka.offsets import Bounds, Partition, Range
 from headgate.sources.kafka.rows import header_column, to_batch
 from headgate.sources.log.options import LogSourceOptions
@@ -93,10 +94,10 @@ class LogTables:
             with psycopg.connect(self._options.url, autocommit=True, application_name="headgate log") as connection:
                 yield connection
         except psycopg.Error as error:
-            raise _ours(error) from None
+            raise _ours(error, self._options.url) from None
 
 
-def _ours(error: psycopg.Error) -> HeadgateError:
+def _ours(error: psycopg.Error, url: str) -> HeadgateError:
     message = error.diag.message_primary or str(error)
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return AuthError(message, where="schema kafka", remedy="GRANT USAGE ON SCHEMA kafka, and SELECT on its tables")
@@ -104,7 +105,7 @@ def _ours(error: psycopg.Error) -> HeadgateError:
         return StateError(message, where="schema kafka", remedy="start a gateway, or a pipeline that writes to the log")
     if isinstance(error, psycopg.errors.InvalidRegularExpression):
         return UsageError(message, where="subscribePattern", remedy="give a regular expression of PostgreSQL's")
-    return ConnectError(message, where="url", remedy="check that PostgreSQL runs and takes connections")
+    return ConnectError(message, where=server_address(url), remedy="check that PostgreSQL runs and takes connections")
 
 
 def _rows(partition: Partition, batches: Sequence[tuple[int, ...]], start: int, end: int) -> Iterator[pa.RecordBatch]:
