@@ -48,10 +48,11 @@ lock: $(READY) ## Pin the dependencies anew, with hashes
 clean: ## Remove the virtual environment, the demo's data and caches
 	@rm -rf $(VENV) .headgate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
+# The lock is complete, so nothing is resolved: pip asks for the newest release of what it names with an extra.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "headgate needs Python 3.11 or newer: apt-get install python3 python3-venv"; exit 1; }
 	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; about two minutes)"
 	@$(PYTHON) -m venv $(VENV) || { echo "Python lacks venv: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
