@@ -22,7 +22,7 @@ from headgate.eventlog.doors import Message, WebSocketFraming
 from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.eventlog.records import Record
 from headgate.eventlog.topics import TopicDoor
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 
 _SIZE = 5000
 _CONSUMERS = 50

@@ -21,7 +21,7 @@ import httpx
 from websockets.sync.client import connect
 
 from conformance.atproto.stock import Reader, complaints, install, table
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 from headgate.wire.atproto import read_frame
 
 __all__ = ["run"]

@@ -9,6 +9,6 @@ __all__ = ["__version__"]
 __version__ = "0.1.0"
 
 if "HEADGATE_WORKER_LOG" in os.environ:  # a process that Spark has started for headgate
-    from headgate.model.worker_log import log_to_driver
+    from headgate.runtime.worker_log import log_to_driver
 
     log_to_driver()

@@ -23,8 +23,8 @@ from headgate.bootstrap.requests import Mentions, progress_subject
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher, borrow_publisher
 from headgate.destinations.nats.chunks import split_large
 from headgate.model import DeliveryError, record
-from headgate.model.failpoints import failpoint
 from headgate.model.places import init_prefix
+from headgate.runtime.failpoints import failpoint
 from headgate.sources.postgres_snapshot.keyset import Key, current_lsn, primary_key, read_by_key, settle
 from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table, quoted_name

@@ -32,7 +32,7 @@ from headgate.broker.reading import HOLD_S, GroupReader
 from headgate.broker.tenure import Tenure
 from headgate.broker.transactions import Encoded, encode, publish_encoded
 from headgate.model import UsageError
-from headgate.model.ending import run_until
+from headgate.runtime.ending import run_until
 
 __all__ = ["BrokerClient", "Registration"]
 

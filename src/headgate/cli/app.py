@@ -17,7 +17,7 @@ import typer
 from headgate import __version__
 from headgate.cli.output import note, print_error
 from headgate.model import HeadgateError, InternalError
-from headgate.model.disk import disk_error
+from headgate.runtime.disk import disk_error
 
 __all__ = ["app", "main"]
 

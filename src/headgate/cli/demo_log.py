@@ -13,7 +13,7 @@ import psycopg
 from headgate.commitlog import install
 from headgate.commitlog.topics import ensure_topic
 from headgate.model import OccupiedError
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 
 __all__ = ["DemoLog", "choose_port", "prepare_log"]
 

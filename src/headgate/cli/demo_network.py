@@ -11,8 +11,8 @@ from importlib import resources
 from types import TracebackType
 from typing import Any, Self
 
-from headgate.model.listening import listen
 from headgate.relay.simulate import Network
+from headgate.runtime.listening import listen
 
 __all__ = ["DemoNetwork", "relay_line"]
 

@@ -17,8 +17,8 @@ from headgate.eventlog.check import LogReport, check_log, repair_log
 from headgate.eventlog.serve import ServeOptions
 from headgate.eventlog.serve import serve as serve_log
 from headgate.model import UsageError
-from headgate.model.access import is_loopback
 from headgate.pipeline.destinations import event_log_path
+from headgate.runtime.access import is_loopback
 
 __all__ = ["eventlog"]
 

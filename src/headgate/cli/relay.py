@@ -19,11 +19,11 @@ from headgate.config.relay import RelaySection
 from headgate.control.logs import configure_logs
 from headgate.eventlog.fanout import FanOutOptions
 from headgate.model import ConnectError, DeliveryError, UsageError
-from headgate.model.ending import stopped_by_signals
 from headgate.relay.configured import settings_from
 from headgate.relay.rehearsal import Progress, Rehearsal, rehearse
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 from headgate.relay.streams import open_streams
+from headgate.runtime.ending import stopped_by_signals
 
 __all__ = ["relay"]
 

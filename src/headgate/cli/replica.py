@@ -18,11 +18,11 @@ from headgate.cli.bridge import nats_url
 from headgate.cli.output import JsonOption, data_console, note, note_console, print_json
 from headgate.consume.link import Link
 from headgate.model import HeadgateError, UsageError
-from headgate.model.ending import stopped_by_signals
 from headgate.replica import Progress as ReplicaProgress
 from headgate.replica import Replica, TableReport, Target, open_target, stop, verify
 from headgate.replica.lag import has_applied, last_sequence
 from headgate.replica.verify import Source
+from headgate.runtime.ending import stopped_by_signals
 
 __all__ = ["replica"]
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from headgate.broker.database import Connecting
 from headgate.broker.doors.options import DoorOptions, StreamLimits
 from headgate.config.base import Duration, SecretText, Section, Size
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 
 __all__ = ["BrokerSection"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from headgate.config.base import Duration, SecretText, Section, Size
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 
 __all__ = ["GatewaySection"]
 

@@ -15,7 +15,7 @@ from headgate.config.relay import RelaySection
 from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
 from headgate.config.transforms import TransformSection
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 
 __all__ = [
     "BootstrapSection",

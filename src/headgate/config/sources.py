@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from headgate.config.base import Duration, Name, PluginOptions, SecretText, Section, Size
 from headgate.config.kafka import KafkaConnection
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 
 __all__ = [
     "AtprotoSourceSection",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.broker.doors.options import DoorOptions
-from headgate.control.child import ServerProcess
+from headgate.runtime.server_process import ServerProcess
 
 __all__ = ["BrokerProcess"]
 

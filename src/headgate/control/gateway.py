@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headgate.control.child import ServerProcess
 from headgate.gateway.options import GatewayOptions
+from headgate.runtime.server_process import ServerProcess
 
 __all__ = ["GatewayProcess"]
 

@@ -16,8 +16,8 @@ from headgate.control.dashboard import Attempts, Sessions, address_of, dashboard
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem, too_many
 from headgate.control.service_routes import Controlled, control_endpoints
-from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
-from headgate.model.listening import listen
+from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin
+from headgate.runtime.listening import listen
 
 __all__ = ["ControlServer", "application"]
 

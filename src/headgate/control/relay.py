@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.control.child import ServerProcess
 from headgate.relay.service import RelaySettings
+from headgate.runtime.server_process import ServerProcess
 
 __all__ = ["RelayProcess"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate.model.files import replace_file
+from headgate.runtime.files import replace_file
 
 __all__ = ["RunFile"]
 

@@ -25,7 +25,6 @@ from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
 from headgate.control.spark import open_spark
 from headgate.control.stack import open_stack
-from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack
 from headgate.gateway.configured import options_from
@@ -37,6 +36,7 @@ from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.relay.configured import settings_from
+from headgate.runtime.state_lock import StateLock
 from headgate.sources.postgres_snapshot.plan import table_name
 
 __all__ = ["Service"]

@@ -30,8 +30,8 @@ from headgate.eventlog.records import Record
 from headgate.eventlog.replay import LostError, replay
 from headgate.eventlog.tail import Tail
 from headgate.model import HeadgateError
-from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
-from headgate.model.ending import end
+from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin
+from headgate.runtime.ending import end
 
 __all__ = ["FanOut", "FanOutOptions"]
 

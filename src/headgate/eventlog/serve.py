@@ -22,10 +22,10 @@ from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.eventlog.reader import LogReader
 from headgate.eventlog.topics import TopicDoor
 from headgate.model import HeadgateError, InternalError
-from headgate.model.child import ready as tell_ready
-from headgate.model.child import run_child, until_closed
-from headgate.model.ending import stopped_by_signals
-from headgate.model.listening import listen
+from headgate.runtime.child import ready as tell_ready
+from headgate.runtime.child import run_child, until_closed
+from headgate.runtime.ending import stopped_by_signals
+from headgate.runtime.listening import listen
 
 __all__ = ["ServeOptions", "serve"]
 

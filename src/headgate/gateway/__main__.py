@@ -6,7 +6,7 @@ import msgspec
 
 from headgate.gateway.options import GatewayOptions
 from headgate.gateway.server import Gateway, serve
-from headgate.model.child import ready, run_child, until_closed
+from headgate.runtime.child import ready, run_child, until_closed
 
 
 def _ready(gateway: Gateway) -> None:

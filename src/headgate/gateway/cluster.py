@@ -23,7 +23,7 @@ from headgate.gateway.health import Health
 from headgate.gateway.options import Address
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.store import WRITING
-from headgate.model.ending import end
+from headgate.runtime.ending import end
 
 __all__ = ["Broker", "Cluster"]
 

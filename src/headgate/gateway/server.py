@@ -24,8 +24,8 @@ from headgate.gateway.options import Address, GatewayOptions
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.model import ConfigError
-from headgate.model.ending import end, stopped_by_signals
-from headgate.model.listening import listen
+from headgate.runtime.ending import end, stopped_by_signals
+from headgate.runtime.listening import listen
 
 __all__ = ["Gateway", "serve"]
 

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headgate.model.destination import Destination
-from headgate.model.disk import disk_error
 from headgate.model.errors import CapacityError, StateError, UsageError
+from headgate.runtime.disk import disk_error
 
 __all__ = ["DEAD_LETTERS", "UNREADABLE", "DeadLetter", "DeadLetters", "Selection"]
 

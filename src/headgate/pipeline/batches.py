@@ -15,12 +15,12 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from headgate.model import HeadgateError, InternalError, Retry, StateError
-from headgate.model.failpoints import failpoint
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.failures import from_spark
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
+from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Offset
 
 __all__ = ["Batches", "Ordeal"]

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, InternalError, record
-from headgate.model.failpoints import failpoint
+from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import MakeRows
 
 __all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "send_initial", "task_number"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from headgate.model import DataError, HeadgateError, InternalError
-from headgate.model.disk import disk_error, disk_error_in
+from headgate.runtime.disk import disk_error, disk_error_in
 
 __all__ = ["from_spark", "short"]
 

@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
-from headgate.model.files import replace_file
 from headgate.model.position import renewed_origin
+from headgate.runtime.files import replace_file
 from headgate.sources.postgres_cdc.control import SpoolControl
 
 __all__ = ["checkpoint_of", "reset_pipeline", "resets_of"]

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.model import ConnectError, DependencyError
-from headgate.model.worker_log import VARIABLE, WorkerLog
+from headgate.runtime.worker_log import VARIABLE, WorkerLog
 
 __all__ = ["SparkOptions", "SparkSession", "check_worker_python", "close_session", "open_session", "try_session"]
 

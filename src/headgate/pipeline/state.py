@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
-from headgate.model.disk import disk_error
-from headgate.model.files import replace_file
+from headgate.runtime.disk import disk_error
+from headgate.runtime.files import replace_file
 
 __all__ = ["State", "StateFile"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import uvloop
 
-from headgate.model.child import ready, run_child, until_closed
 from headgate.relay.latest import latest_events
 from headgate.relay.metrics import counters
 from headgate.relay.service import Relay, RelaySettings, serve_relay
+from headgate.runtime.child import ready, run_child, until_closed
 
 
 def _ready(relay: Relay) -> None:

@@ -29,7 +29,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headgate.model import HeadgateError
-from headgate.model.access import has_token
 from headgate.relay.crawl import CrawlError, origin
 from headgate.relay.front import Consumer
 from headgate.relay.ledger import HostBook
@@ -37,6 +36,7 @@ from headgate.relay.metrics import counters
 from headgate.relay.parts import Parts
 from headgate.relay.store import HostRow
 from headgate.relay.xrpc import XrpcError, json_body
+from headgate.runtime.access import has_token
 from headgate.wire.atproto import is_did, is_nsid
 
 __all__ = ["admin_routes"]

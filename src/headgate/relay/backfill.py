@@ -21,14 +21,14 @@ from typing import Any
 import msgspec
 
 from headgate.model import ConnectError, HeadgateError
-from headgate.model.ending import end
-from headgate.model.files import replace_file
 from headgate.relay.collections import CollectionIndex, collections_of
 from headgate.relay.crawl import origin
 from headgate.relay.limits import Buckets
 from headgate.relay.net import Fetcher
 from headgate.relay.resolve import Resolver
 from headgate.relay.store import Store
+from headgate.runtime.ending import end
+from headgate.runtime.files import replace_file
 from headgate.wire.atproto import is_did
 
 __all__ = ["Backfill", "Job"]

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 
 from headgate.model import CapacityError, HeadgateError
-from headgate.model.ending import end
 from headgate.relay.crawl import CrawlError, check_hostname, describe, list_hosts
 from headgate.relay.intake import Intake
 from headgate.relay.limits import Buckets, HostBudget, host_rates
@@ -25,6 +24,7 @@ from headgate.relay.net import Fetcher
 from headgate.relay.options import RelayOptions
 from headgate.relay.store import HostRow, HostStatus, Store
 from headgate.relay.upstream import Upstream
+from headgate.runtime.ending import end
 
 __all__ = ["Hosts"]
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from headgate.model import HeadgateError
-from headgate.model.ending import end
 from headgate.relay.accounts import Accounts
 from headgate.relay.events import account_frame, resynced
 from headgate.relay.ledger import Ledger
@@ -35,6 +34,7 @@ from headgate.relay.store import AccountRow, Store
 from headgate.relay.track import HostRead, Item, Room, Track
 from headgate.relay.verdict import Accepted, NeedsDocument, Rejected, Verdict
 from headgate.relay.workers import Judge, Question
+from headgate.runtime.ending import end
 from headgate.wire.atproto import Account, Frame, Kind, read_event, read_frame
 
 __all__ = ["Intake", "Sequenced"]

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.model import ConnectError
-from headgate.model.ending import end
 from headgate.relay.net import Fetcher
 from headgate.relay.timings import Timings
+from headgate.runtime.ending import end
 from headgate.wire.atproto import AtprotoError, DidDocument, Reason, document_url, parse_document
 from headgate.wire.atproto.did import PLC_DIRECTORY
 

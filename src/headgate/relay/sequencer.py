@@ -26,12 +26,12 @@ import msgspec
 
 from headgate.eventlog import EventLog, LogReader, Record
 from headgate.model import HeadgateError
-from headgate.model.files import replace_file
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.store import AccountRow, Store
 from headgate.relay.timings import Timings
 from headgate.relay.track import HostRead
 from headgate.relay.verdict import Accepted
+from headgate.runtime.files import replace_file
 from headgate.wire.atproto import (
     Account,
     AtprotoError,

@@ -25,8 +25,6 @@ from starlette.routing import Route
 from headgate.eventlog import EventLog, LogOptions, LogWriter
 from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.model import HeadgateError
-from headgate.model.ending import end
-from headgate.model.listening import listen
 from headgate.relay.admin import admin_routes
 from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
@@ -40,6 +38,8 @@ from headgate.relay.parts import Parts
 from headgate.relay.sequencer import Sequencer
 from headgate.relay.store import open_store
 from headgate.relay.xrpc import xrpc_routes
+from headgate.runtime.ending import end
+from headgate.runtime.listening import listen
 
 __all__ = ["Relay", "RelaySettings", "open_relay", "serve_relay"]
 

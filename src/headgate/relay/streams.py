@@ -18,9 +18,9 @@ from headgate import __version__
 from headgate.eventlog import LogReader
 from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.model import StateError
-from headgate.model.listening import listen
 from headgate.relay.doors import relay_doors
 from headgate.relay.front import Front, url_of
+from headgate.runtime.listening import listen
 
 __all__ = ["open_streams"]
 

@@ -27,10 +27,10 @@ from headgate.consume import (
     TableGone,
     TableName,
 )
-from headgate.model.failpoints import failpoint
 from headgate.replica.fold import Plan, Row
 from headgate.replica.shapes import can_reshape
 from headgate.replica.target import TableFailed, Target
+from headgate.runtime.failpoints import failpoint
 
 __all__ = ["Progress", "Replica", "stop"]
 

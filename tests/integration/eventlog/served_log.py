@@ -17,7 +17,7 @@ from headgate.eventlog import EventLog, LogOptions
 from headgate.eventlog.doors import Door
 from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.eventlog.topics import EVENT, TopicDoor, TopicEvent, encode_event, topic_uid
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 
 P = ParamSpec("P")
 

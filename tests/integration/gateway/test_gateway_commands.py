@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.control.gateway import GatewayProcess
 from headgate.gateway import GatewayOptions
 from headgate.model import OccupiedError
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 from headgate.wire.kafka.messages.produce import PRODUCE
 from tests.gateway.raw import RawClient, produce_request
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from headgate.model import OccupiedError
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.produce import INIT_PRODUCER_ID, PRODUCE, InitProducerIdRequest
 from headgate.wire.kafka.messages.storage import DESCRIBE_LOG_DIRS, DescribeLogDirsRequest

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from headgate.model import ConnectError
-from headgate.model.ending import end
 from headgate.relay.limits import Buckets
 from headgate.relay.net import Fetcher
 from headgate.relay.simulate import Network
 from headgate.relay.store import HostRow
 from headgate.relay.upstream import Upstream
+from headgate.runtime.ending import end
 from tests.integration.relay.relay_follow import Sink, eventually, following, run
 
 Contexts = Callable[[str], tuple[ssl.SSLContext, ssl.SSLContext]]

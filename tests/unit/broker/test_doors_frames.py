@@ -13,7 +13,7 @@ from headgate.broker.doors.options import DoorOptions, StreamLimits
 from headgate.broker.doors.posting import Endpoint, Item, posts
 from headgate.broker.doors.streams import Frame, Listener, Place, event_frame
 from headgate.model import ConfigError
-from headgate.model.access import has_token, is_foreign_host, is_foreign_origin, is_loopback, is_public_address
+from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin, is_loopback, is_public_address
 
 SECRET = "whsec_c2VjcmV0IG9mIGEgdGVzdCE="
 

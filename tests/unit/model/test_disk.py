@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.model import AuthError, CapacityError, HeadgateError, StateError
-from headgate.model.disk import disk_error, disk_error_in
 from headgate.pipeline.failures import from_spark
+from headgate.runtime.disk import disk_error, disk_error_in
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.model.ending import run_until
+from headgate.runtime.ending import run_until
 
 
 async def deaf(times: int) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
-from headgate.model.files import replace_file
 from headgate.pipeline.state import State, StateFile
+from headgate.runtime.files import replace_file
 
 STATE = State(pipeline="p", source="random:x", query_id="q", batch_id=4, rows=10)
 

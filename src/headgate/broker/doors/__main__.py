@@ -6,7 +6,7 @@ import msgspec
 
 from headgate.broker.doors.house import Doors, serve
 from headgate.broker.doors.options import DoorOptions
-from headgate.model.child import ready, run_child, until_closed
+from headgate.runtime.child import ready, run_child, until_closed
 
 
 def _ready(doors: Doors) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.broker.doors.sse import problem
 from headgate.broker.doors.tickets import COOKIE, issue, opens
-from headgate.model.access import has_token, is_foreign_host, is_foreign_origin
+from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin
 
 __all__ = ["TicketDoor", "guarded"]
 

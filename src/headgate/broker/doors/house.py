@@ -24,8 +24,8 @@ from headgate.broker.doors.webhooks import WebhookWorker
 from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.install import install
 from headgate.model import ConnectError
-from headgate.model.ending import end, stopped_by_signals
-from headgate.model.listening import listen
+from headgate.runtime.ending import end, stopped_by_signals
+from headgate.runtime.listening import listen
 
 __all__ = ["Doors", "serve"]
 

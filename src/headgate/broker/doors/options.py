@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headgate.broker.database import Connecting
 from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.model import ConfigError
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 
 __all__ = ["DoorOptions", "StreamLimits", "check_origin"]
 

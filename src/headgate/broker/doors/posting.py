@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from headgate.model import ConfigError, HeadgateError
-from headgate.model.access import is_public_address
+from headgate.runtime.access import is_public_address
 from headgate.wire.webhook import Signing, address_of, check_header, split_url
 
 __all__ = ["Endpoint", "Item", "Post", "Verdict", "posts", "retry_after_s"]

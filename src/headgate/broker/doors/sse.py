@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
 from headgate.broker.doors.streams import Listener, Place, Room, failover_frame, gap_frame
-from headgate.model.ending import end
+from headgate.runtime.ending import end
 
 __all__ = ["EventDoor", "problem"]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from headgate.broker.database import persist
 from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.options import StreamLimits
-from headgate.model.ending import run_until
+from headgate.runtime.ending import run_until
 
 __all__ = ["Frame", "Listener", "Place", "Room", "failover_frame", "gap_frame"]
 

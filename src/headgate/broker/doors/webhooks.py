@@ -25,7 +25,7 @@ from headgate.broker.doors.database import DoorDatabase
 from headgate.broker.doors.keys import HeldKeys
 from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
-from headgate.model.ending import end
+from headgate.runtime.ending import end
 
 __all__ = ["WebhookWorker"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from headgate.config.gateway import GatewaySection
 from headgate.control.checks.verdict import Check, Outcome
 from headgate.model import OccupiedError
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 
 __all__ = ["check_gateway"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from headgate.eventlog import LogReader
 from headgate.eventlog.topics import ORDERED_EVENT, decode_event
-from headgate.model.files import replace_file
 from headgate.model.position import origin_of
+from headgate.runtime.files import replace_file
 
 __all__ = ["Reached"]
 

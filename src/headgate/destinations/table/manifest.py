@@ -19,7 +19,7 @@ from typing import Any
 from headgate.destinations.table.files import Files
 from headgate.destinations.table.names import partition_dir
 from headgate.model import StateError
-from headgate.model.failpoints import failpoint
+from headgate.runtime.failpoints import failpoint
 
 __all__ = ["BATCHES", "STAGING", "Part", "complete_batch", "completed_parts"]
 

@@ -29,7 +29,7 @@ from headgate.gateway.groups.settings import GroupSettings
 from headgate.gateway.groups.store import Commit, Committed, GroupStore, Listed, Term
 from headgate.gateway.health import Health
 from headgate.gateway.store import Store
-from headgate.model.ending import end
+from headgate.runtime.ending import end
 from headgate.wire.kafka import Body
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse

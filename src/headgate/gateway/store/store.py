@@ -29,7 +29,7 @@ from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
-from headgate.model.ending import end
+from headgate.runtime.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
-from headgate.model.files import replace_file
 from headgate.pipeline.routing.rules import Rules
+from headgate.runtime.files import replace_file
 
 __all__ = ["EpochFile"]
 

@@ -17,12 +17,12 @@ from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import Lane, SendResult
 from headgate.model import ConfigError, DataError, DeliveryError, HeadgateError, OccupiedError, StateError, record
 from headgate.model.destination import Destination
-from headgate.model.failpoints import failpoint
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.plan import Group, Plan, TaskReport, error_of
 from headgate.pipeline.routing.refusals import Refusals
 from headgate.pipeline.routing.router import Indices
 from headgate.pipeline.routing.rules import Keys
+from headgate.runtime.failpoints import failpoint
 
 __all__ = ["Lanes", "Rows"]
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headgate.model import HeadgateError
-from headgate.model.ending import end
 from headgate.relay.store.backend import Backend
 from headgate.relay.store.postgres import PostgresBackend
 from headgate.relay.store.rows import AccountRow, HostRow
 from headgate.relay.store.sqlite import SqliteBackend
+from headgate.runtime.ending import end
 
 __all__ = ["BATCH", "Store", "open_store"]
 

@@ -19,7 +19,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from headgate.model import StateError
-from headgate.model.files import replace_file
+from headgate.runtime.files import replace_file
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.webhook.frames import Request
 from headgate.sources.webhook.segments import read_requests, segments

@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from headgate.model import CapacityError, StateError
-from headgate.model.files import replace_file
+from headgate.runtime.files import replace_file
 
 __all__ = ["FileId", "Index", "KnownFile", "Point", "Range"]
 

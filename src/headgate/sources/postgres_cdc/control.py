@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import StateError
-from headgate.model.files import replace_file
+from headgate.runtime.files import replace_file
 from headgate.sources.postgres_cdc.continuity import Memory, TimelineHistory, WalPosition
 
 __all__ = ["ReaderState", "SpoolControl"]

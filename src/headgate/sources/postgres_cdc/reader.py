@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import HeadgateError, OccupiedError, Retry
-from headgate.model.failpoints import failpoint
+from headgate.runtime.failpoints import failpoint
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge

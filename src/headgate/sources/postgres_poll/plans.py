@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from headgate.model import CapacityError, StateError
-from headgate.model.files import replace_file
+from headgate.runtime.files import replace_file
 
 __all__ = ["Future", "Late", "Place", "Plan", "PlanBook", "Point"]
 

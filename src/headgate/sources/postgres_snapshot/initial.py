@@ -24,8 +24,8 @@ from psycopg import conninfo
 
 from headgate.model import Position, StateError, record
 from headgate.model.dead_letters import DeadLetter
-from headgate.model.files import replace_file
 from headgate.model.position import origin_of
+from headgate.runtime.files import replace_file
 from headgate.sources.postgres_cdc.describe import describe_tables, published_tables
 from headgate.sources.postgres_cdc.frames import count_bytes
 from headgate.sources.postgres_cdc.options import CdcOptions

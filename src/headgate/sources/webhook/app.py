@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.model import HeadgateError, Position
-from headgate.model.access import is_foreign_host
+from headgate.runtime.access import is_foreign_host
 from headgate.sources.webhook.auth import client_of, fingerprint, idempotency_key, public_headers
 from headgate.sources.webhook.bodies import BadBodyError, split_body
 from headgate.sources.webhook.frames import Request

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from headgate.model import ConfigError, UsageError
-from headgate.model.access import is_loopback
+from headgate.runtime.access import is_loopback
 from headgate.sources.options import parse_options
 from headgate.wire.webhook import Signing
 

@@ -23,7 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from headgate.model import ConfigError, HeadgateError
-from headgate.model.listening import listen
+from headgate.runtime.listening import listen
 from headgate.sources.webhook.app import MOST_HEADER_BYTES, WebhookApp
 from headgate.sources.webhook.intake import Intake
 from headgate.sources.webhook.options import ServerOptions

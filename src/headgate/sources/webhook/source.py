@@ -6,8 +6,8 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from headgate.model.listening import listen
 from headgate.model.plugin import API_VERSION
+from headgate.runtime.listening import listen
 from headgate.sources.base import DESTRUCTIVE_POLLING, Mode, Offset, Source
 from headgate.sources.webhook.marks import Marks
 from headgate.sources.webhook.options import ServerOptions

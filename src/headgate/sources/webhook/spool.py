@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from headgate.model import StateError
-from headgate.model.failpoints import failpoint
+from headgate.runtime.failpoints import failpoint
 from headgate.sources.webhook.disk import refused_by_disk, sync_directory, take_lock
 from headgate.sources.webhook.frames import Request, encode_frame
 from headgate.sources.webhook.keys import Keys, Seen, read_keys, write_keys

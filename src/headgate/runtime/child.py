@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.model.errors import HeadgateError
-from headgate.model.worker_log import own_fields
+from headgate.runtime.worker_log import own_fields
 
 __all__ = ["ready", "run_child", "until_closed"]
 

@@ -27,7 +27,7 @@ _SILENT_S = 15.0  # a child tells its metrics every second
 class ServerProcess:
     """Starts a server, starts it again when it dies, and knows how it is doing.
 
-    `module` speaks as `headgate.model.child` does; `options` has a port, which a restart keeps.
+    `module` speaks as `headgate.runtime.child` does; `options` has a port, which a restart keeps.
     """
 
     facts: ClassVar[tuple[str, ...]] = ("url",)  # of what it says when it is ready, for `status`

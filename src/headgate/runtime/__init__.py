@@ -1,0 +1,1 @@
+"""Plumbing of processes: children, locks, files, listening, access checks, ending, failpoints."""
