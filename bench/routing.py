@@ -17,11 +17,11 @@ from bench.pipeline import BATCH_ROWS, PAYLOAD_BYTES, _purge, _seconds, _spark
 from headgate.config.models import PipelineSection
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions
 from headgate.embedded import Stack
-from headgate.model.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.sources.random.source import RandomSource
+from headgate.spool.dead_letters import DeadLetters
 
 _REPEATS = 3
 _COOL_DOWN_S = 8.0

@@ -26,8 +26,8 @@ from headgate.eventlog.writer import Entry, LogOptions, LogWriter
 from headgate.relay.repository import Repository, create
 from headgate.sources.broker.group import BrokerGroup
 from headgate.sources.broker.options import BrokerSourceOptions
-from headgate.sources.webhook.frames import Request
-from headgate.sources.webhook.spool import Spool
+from headgate.spool.frames import Request
+from headgate.spool.spool import Spool
 from headgate.wire.atproto.logged import logged
 from headgate.wire.kafka import Record, encode_batch
 from tests.acceptance.conftest import Project

@@ -14,8 +14,9 @@ from headgate.cli.control import ControlUrlOption, ask, running, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_fields, print_json
 from headgate.config import Config, load
 from headgate.model import UsageError
-from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters, Selection
+from headgate.model.dead_letter import Selection
 from headgate.pipeline.assemble import pipeline_dir
+from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
 
 __all__ = ["dlq"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.model import ConfigError, OccupiedError, UsageError
-from headgate.model.dead_letters import DeadLetter, DeadLetters, Selection
+from headgate.model.dead_letter import DeadLetter, Selection
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.runtime import Routing
@@ -16,6 +16,7 @@ from headgate.pipeline.routing.settings import RoutingSettings, routing_settings
 from headgate.pipeline.sampling import explain_samples
 from headgate.pipeline.state import StateFile
 from headgate.pipeline.supervisor import Supervisor
+from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["NotFoundError", "PipelineControl"]
 

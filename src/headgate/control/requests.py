@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from headgate.model import HeadgateError, UsageError
-from headgate.model.dead_letters import Selection
+from headgate.model.dead_letter import Selection
 
 __all__ = [
     "SELECTORS",

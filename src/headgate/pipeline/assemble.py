@@ -41,7 +41,6 @@ from headgate.destinations.console import ConsoleDestination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
-from headgate.model.dead_letters import DEAD_LETTERS, DeadLetters
 from headgate.model.position import renewed_origin
 from headgate.pipeline.destinations import (
     broker_destination,
@@ -61,6 +60,7 @@ from headgate.pipeline.webhooks import webhook_destination, webhook_source
 from headgate.sources.base import Source
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
 from headgate.sources.random.source import RandomSource
+from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
 
 __all__ = ["assemble", "nats_credentials", "nats_options", "pipeline_dir", "source_of"]
 

@@ -10,10 +10,10 @@ from typing import Literal
 from headgate.config.routing import RouteTransform
 from headgate.config.transforms import TransformSection
 from headgate.destinations.base import Destination
-from headgate.model.dead_letters import DeadLetters
 from headgate.model.position import renewed_origin
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.sources.base import MakeRows, Shortcut, Source
+from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["PipelineSpec"]
 

@@ -19,7 +19,7 @@ from headgate.sources.atproto.datasource import AtprotoStreamReader
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.atproto.places import SpoolPlace
 from headgate.sources.atproto.subscription import Subscription
-from headgate.sources.webhook.spool import Spool
+from headgate.spool.spool import Spool
 from headgate.wire.atproto.logged import logged
 from tests.integration.atproto.relay import SmallRelay, small_relay
 

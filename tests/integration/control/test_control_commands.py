@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from headgate.cli.app import app
 from headgate.model import AuthError, ConnectError
-from headgate.model.dead_letters import DeadLetter
+from headgate.model.dead_letter import DeadLetter
 from headgate.model.destination import Destination as Wanted
 from tests.integration.control.conftest import ROUTED, Shop, serving
 

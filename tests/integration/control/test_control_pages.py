@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.model import DeliveryError, Status
-from headgate.model.dead_letters import DeadLetter, Selection
+from headgate.model.dead_letter import DeadLetter, Selection
 from headgate.model.destination import Destination as Wanted
 
 from .conftest import ROUTED, Shop, serving

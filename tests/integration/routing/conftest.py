@@ -19,12 +19,12 @@ from headgate.destinations.base import Destination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
-from headgate.model.dead_letters import DeadLetters
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.sources.base import Mode, Source
 from headgate.sources.random.source import RandomSource
+from headgate.spool.dead_letters import DeadLetters
 
 Serve = Callable[..., str]
 Receive = Callable[[], tuple[str, list[tuple[str, Any]], set[str]]]

@@ -22,8 +22,8 @@ from headgate.pipeline.routing.explain import Explanation
 from headgate.pipeline.sampling import explain_samples
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
-from headgate.sources.webhook.frames import Request
-from headgate.sources.webhook.spool import Spool
+from headgate.spool.frames import Request
+from headgate.spool.spool import Spool
 from tests.gateway.servers import new_database
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

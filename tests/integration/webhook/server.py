@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headgate.sources.webhook.marks import Marks
 from headgate.sources.webhook.options import ServerOptions
 from headgate.sources.webhook.rows import read_rows
 from headgate.sources.webhook.server import WebhookServer
+from headgate.spool.marks import Marks
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import StateError
-from headgate.sources.webhook.frames import Request, decode_request, encode_frame, frame_at, skip_frame
-from headgate.sources.webhook.keys import Seen, read_keys, write_keys
-from headgate.sources.webhook.segments import scan_segment, segment_path
+from headgate.spool.frames import Request, decode_request, encode_frame, frame_at, skip_frame
+from headgate.spool.keys import Seen, read_keys, write_keys
+from headgate.spool.segments import scan_segment, segment_path
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 requests = st.builds(

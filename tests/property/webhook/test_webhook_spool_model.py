@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headgate.sources.webhook.frames import Request
 from headgate.sources.webhook.rows import read_rows
-from headgate.sources.webhook.segments import first_row, segment_path, segments
-from headgate.sources.webhook.spool import Receipt, Spool
+from headgate.spool.frames import Request
+from headgate.spool.segments import first_row, segment_path, segments
+from headgate.spool.spool import Receipt, Spool
 
 bodies = st.lists(st.binary(max_size=30), min_size=1, max_size=3)
 groups = st.lists(st.tuples(st.integers(0, 5), bodies), min_size=1, max_size=4)

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
-from headgate.model.dead_letters import DeadLetter, DeadLetters, Selection
+from headgate.model.dead_letter import DeadLetter, Selection
 from headgate.model.destination import Destination
+from headgate.spool.dead_letters import DeadLetters
 
 
 def letter(number: int, topic: str = "t", reason: str = "cap", payload: bytes = b"1234567890") -> DeadLetter:
@@ -163,7 +164,7 @@ CHILD = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from headgate.model.destination import Destination
-from headgate.model import dead_letters
+from headgate.spool import dead_letters
 real = dead_letters._row
 def row(letter):
     if letter.message_id == "m-30":

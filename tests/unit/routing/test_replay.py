@@ -9,12 +9,13 @@ import pytest
 from headgate.destinations.base import TopicDefaults
 from headgate.destinations.memory import MemoryDestination
 from headgate.model import DeliveryError, record
-from headgate.model.dead_letters import DeadLetter, DeadLetters
+from headgate.model.dead_letter import DeadLetter
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.settings import KeyPaths, RoutingSettings
+from headgate.spool.dead_letters import DeadLetters
 from tests.unit.routing.routing_fakes import FakeDestination
 
 

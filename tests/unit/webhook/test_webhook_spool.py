@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, OccupiedError, StateError
-from headgate.sources.webhook.frames import Request, encode_frame
-from headgate.sources.webhook.marks import Marks
 from headgate.sources.webhook.rows import read_rows
-from headgate.sources.webhook.segments import segment_path, segments
-from headgate.sources.webhook.spool import Receipt, Spool
+from headgate.spool.frames import Request, encode_frame
+from headgate.spool.marks import Marks
+from headgate.spool.segments import segment_path, segments
+from headgate.spool.spool import Receipt, Spool
 
 
 def request(number: int, *, key: bool = True, size: int = 100, age_s: float = 0.0) -> Request:

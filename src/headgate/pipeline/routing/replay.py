@@ -12,11 +12,12 @@ import pyarrow as pa
 from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import Lane, LocalDestination
 from headgate.model import HeadgateError, record
-from headgate.model.dead_letters import UNREADABLE, DeadLetter, DeadLetters
+from headgate.model.dead_letter import UNREADABLE, DeadLetter
 from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.plan import error_of
 from headgate.pipeline.routing.settings import RoutingSettings
+from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["ReplayResult", "replay"]
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from headgate.destinations.base import Destination as Target
 from headgate.destinations.base import LocalDestination, SendResult
 from headgate.model import DataError, DeliveryError, record
-from headgate.model.dead_letters import DeadLetter, DeadLetters
+from headgate.model.dead_letter import DeadLetter
 from headgate.model.destination import Destination
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.epochs import EpochFile
@@ -31,6 +31,7 @@ from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.pipeline.routing.table import DestinationTable
 from headgate.sources.base import MakeRows
+from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["Routing", "RoutingCounts"]
 

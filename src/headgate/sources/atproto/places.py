@@ -10,8 +10,8 @@ from typing import Protocol
 from headgate.eventlog.reader import LogReader
 from headgate.model import StateError
 from headgate.sources.atproto.options import AtprotoSourceOptions
-from headgate.sources.webhook.marks import Marks
-from headgate.sources.webhook.segments import first_row, read_requests
+from headgate.spool.marks import Marks
+from headgate.spool.segments import first_row, read_requests
 from headgate.wire.atproto.logged import frame_of
 
 __all__ = ["LogPlace", "Place", "SpoolPlace", "open_place"]

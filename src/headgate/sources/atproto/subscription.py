@@ -21,9 +21,9 @@ from websockets.sync.client import ClientConnection, connect
 from headgate.model import StateError
 from headgate.runtime.files import replace_file
 from headgate.sources.atproto.options import AtprotoSourceOptions
-from headgate.sources.webhook.frames import Request
-from headgate.sources.webhook.segments import read_requests, segments
-from headgate.sources.webhook.spool import Spool
+from headgate.spool.frames import Request
+from headgate.spool.segments import read_requests, segments
+from headgate.spool.spool import Spool
 from headgate.wire.atproto import MAX_FRAME_BYTES, AtprotoError, Frame, Kind, read_frame
 
 __all__ = ["Subscription", "refuse_loss"]

@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, cast, get_args
 import msgspec
 
 from headgate.model import UsageError
-from headgate.model.dead_letters import DeadLetters
 from headgate.sources.options import parse_options
+from headgate.spool.dead_letters import DeadLetters
 from headgate.wire.envelope import DebeziumOptions
 
 __all__ = ["CdcOptions", "Format"]

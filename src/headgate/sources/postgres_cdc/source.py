@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from headgate.model.dead_letters import UNREADABLE
+from headgate.model.dead_letter import UNREADABLE
 from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
 from headgate.sources.base import CDC, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source

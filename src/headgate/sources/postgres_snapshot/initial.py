@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from psycopg import conninfo
 
 from headgate.model import Position, StateError, record
-from headgate.model.dead_letters import DeadLetter
+from headgate.model.dead_letter import DeadLetter
 from headgate.model.position import origin_of
 from headgate.runtime.files import replace_file
 from headgate.sources.postgres_cdc.describe import describe_tables, published_tables

@@ -13,10 +13,10 @@ from headgate.model import HeadgateError, Position
 from headgate.runtime.access import is_foreign_host
 from headgate.sources.webhook.auth import client_of, fingerprint, idempotency_key, public_headers
 from headgate.sources.webhook.bodies import BadBodyError, split_body
-from headgate.sources.webhook.frames import Request
 from headgate.sources.webhook.intake import Intake
 from headgate.sources.webhook.options import ServerOptions
-from headgate.sources.webhook.spool import Receipt
+from headgate.spool.frames import Request
+from headgate.spool.spool import Receipt
 
 __all__ = ["MOST_HEADER_BYTES", "Answer", "Counts", "WebhookApp"]
 

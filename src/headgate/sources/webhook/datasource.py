@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from headgate.model import StateError
-from headgate.sources.webhook.marks import Marks
 from headgate.sources.webhook.options import ReaderOptions
 from headgate.sources.webhook.rows import read_rows, spark_schema
-from headgate.sources.webhook.segments import first_row
+from headgate.spool.marks import Marks
+from headgate.spool.segments import first_row
 
 __all__ = ["WebhookDataSource", "WebhookStreamReader"]
 

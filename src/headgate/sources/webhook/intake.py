@@ -7,8 +7,8 @@ import threading
 from concurrent.futures import Future
 
 from headgate.model import CapacityError, HeadgateError, InternalError
-from headgate.sources.webhook.frames import Request
-from headgate.sources.webhook.spool import Receipt, Spool
+from headgate.spool.frames import Request
+from headgate.spool.spool import Receipt, Spool
 
 __all__ = ["Intake"]
 

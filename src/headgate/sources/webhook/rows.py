@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headgate.model import record
 from headgate.sources.random.generator import position_column
-from headgate.sources.webhook.frames import Request
-from headgate.sources.webhook.segments import read_requests
+from headgate.spool.frames import Request
+from headgate.spool.segments import read_requests
 
 __all__ = ["read_rows", "spark_schema"]
 

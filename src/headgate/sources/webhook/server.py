@@ -27,7 +27,7 @@ from headgate.runtime.listening import listen
 from headgate.sources.webhook.app import MOST_HEADER_BYTES, WebhookApp
 from headgate.sources.webhook.intake import Intake
 from headgate.sources.webhook.options import ServerOptions
-from headgate.sources.webhook.spool import Spool
+from headgate.spool.spool import Spool
 from headgate.wire.webhook import Signing
 
 __all__ = ["WebhookServer", "main"]

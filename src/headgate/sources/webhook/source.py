@@ -9,9 +9,9 @@ from typing import Any
 from headgate.model.plugin import API_VERSION
 from headgate.runtime.listening import listen
 from headgate.sources.base import DESTRUCTIVE_POLLING, Mode, Offset, Source
-from headgate.sources.webhook.marks import Marks
 from headgate.sources.webhook.options import ServerOptions
 from headgate.sources.webhook.server import WebhookServer
+from headgate.spool.marks import Marks
 
 __all__ = ["WebhookSource"]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from headgate.model import HeadgateError
-from headgate.model.dead_letters import UNREADABLE, DeadLetter
+from headgate.model.dead_letter import UNREADABLE, DeadLetter
 from headgate.model.destination import Destination
 from headgate.sources.postgres_cdc.decode.gaps import Filled
 from headgate.wire.envelope import GAP_PREFIX, Event, Operation

@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 
 from headgate.model import StateError
-from headgate.sources.webhook.disk import refused_by_disk, sync_directory, write_synced
+from headgate.spool.disk import refused_by_disk, sync_directory, write_synced
 
 __all__ = ["Marks"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headgate.model import StateError
-from headgate.sources.webhook.frames import Request, decode_request, frame_at, skip_frame
-from headgate.sources.webhook.keys import Seen
+from headgate.spool.frames import Request, decode_request, frame_at, skip_frame
+from headgate.spool.keys import Seen
 
 __all__ = ["Scan", "first_row", "keys_path", "read_requests", "scan_segment", "segment_path", "segments"]
 

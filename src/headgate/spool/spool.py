@@ -21,11 +21,11 @@ from pathlib import Path
 
 from headgate.model import StateError
 from headgate.runtime.failpoints import failpoint
-from headgate.sources.webhook.disk import refused_by_disk, sync_directory, take_lock
-from headgate.sources.webhook.frames import Request, encode_frame
-from headgate.sources.webhook.keys import Keys, Seen, read_keys, write_keys
-from headgate.sources.webhook.marks import Marks
-from headgate.sources.webhook.segments import keys_path, scan_segment, segment_path, segments
+from headgate.spool.disk import refused_by_disk, sync_directory, take_lock
+from headgate.spool.frames import Request, encode_frame
+from headgate.spool.keys import Keys, Seen, read_keys, write_keys
+from headgate.spool.marks import Marks
+from headgate.spool.segments import keys_path, scan_segment, segment_path, segments
 
 __all__ = ["Receipt", "Spool"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.model import StateError
-from headgate.sources.webhook.disk import write_synced
+from headgate.spool.disk import write_synced
 
 __all__ = ["Keys", "Seen", "read_keys", "write_keys"]
 
