@@ -19,12 +19,12 @@ from bench.cdc_load import STREAM, SUBJECTS, Admin, fill, follower, writing
 from bench.harness import Bench
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher
 from headgate.embedded import Endpoints
-from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.decode import Format, RangeDecoder
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
+from headgate.sources.postgres_cdc.type_book import read_types
 
 __all__ = ["measure_parts"]
 

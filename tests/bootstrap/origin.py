@@ -19,7 +19,7 @@ from nats.js.api import StreamConfig
 from psycopg.rows import dict_row
 
 from headgate.model.places import init_prefix, init_stream, schema_bucket
-from headgate.sources.postgres_cdc.describe import describe_tables
+from headgate.postgres.describe import describe_tables
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,
     JsonEncoder,

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from headgate.destinations.nats import Bucket, JetStream, NatsOptions
-from headgate.sources.postgres_cdc.describe import Description
+from headgate.postgres.describe import Description
 from headgate.sources.postgres_cdc.schemas import BookReader, TableEntry
 from headgate.wire.envelope import encode_fields, key_token
 

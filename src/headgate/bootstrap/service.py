@@ -19,7 +19,7 @@ from headgate.destinations.nats import JetStream
 from headgate.model import ConfigError, DataError, HeadgateError, Retry
 from headgate.model.places import DEFAULT_PREFIX
 from headgate.pipeline.failures import from_spark
-from headgate.sources.postgres_cdc.slot import connect
+from headgate.postgres import connect
 
 __all__ = ["Bootstrap", "BootstrapOptions"]
 

@@ -21,10 +21,10 @@ from psycopg.rows import dict_row
 
 from headgate.consume import Schema, TableName
 from headgate.model import AuthError, ConnectError, StateError
+from headgate.postgres.catalog import load_types
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
 from headgate.replica.values import comparable
-from headgate.sources.postgres_cdc.catalog import load_types
 from headgate.wire.pgoutput import parse_lsn
 from headgate.wire.pgtypes import SESSION, TypeCatalog
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.decode import RangeDecoder
 from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
@@ -20,6 +19,7 @@ from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.schemas import read_book
 from headgate.sources.postgres_cdc.spool import SpoolIndex, Transaction
+from headgate.sources.postgres_cdc.type_book import read_types
 from headgate.wire.pgoutput import LogicalMessage, Relation, RelationColumn, ReplicaIdentity
 from tests.integration.cdc.conftest import Admin, every_version
 from tests.integration.cdc.watching import messages, rows, wait_until

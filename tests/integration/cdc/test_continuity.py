@@ -17,8 +17,7 @@ import pytest
 
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import StateError
-from headgate.sources.postgres_cdc.catalog import read_types
-from headgate.sources.postgres_cdc.continuity import WalPosition, position_of
+from headgate.postgres.continuity import WalPosition, position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.datasource import CdcStreamReader
 from headgate.sources.postgres_cdc.decode import RangeDecoder
@@ -27,6 +26,7 @@ from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
+from headgate.sources.postgres_cdc.type_book import read_types
 from headgate.wire.pgoutput import LogicalMessage
 from tests.cdc.standby import copy_of, cut_off, promote, standby_of, two_hosts, wait_for_replay
 from tests.integration.cdc.conftest import Admin, drop_slot, every_version, new_server, prepare, readers

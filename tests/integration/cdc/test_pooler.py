@@ -11,7 +11,7 @@ from headgate.control.checks import Outcome
 from headgate.control.checks.cdc import check_cdc
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import ConfigError
-from headgate.sources.postgres_cdc.slot import connect
+from headgate.postgres import connect
 from headgate.sources.postgres_snapshot.points import exported_point
 from tests.integration.broker.pooler import needs_pgbouncer, pgbouncer
 from tests.integration.cdc.conftest import Admin

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import AuthError, ConfigError, OccupiedError, StateError
-from headgate.sources.postgres_cdc.continuity import WalPosition
+from headgate.postgres.continuity import WalPosition
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
 from headgate.wire.pgoutput import Decoder, LogicalMessage, Relation, parse_lsn

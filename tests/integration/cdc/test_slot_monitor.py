@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.sources.postgres_cdc.slot import SlotState, connect, slot_state
+from headgate.postgres import connect
+from headgate.postgres.slot import SlotState, slot_state
 from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor, level
 from tests.integration.cdc.conftest import Admin, every_version
 from tests.integration.cdc.watching import Start, wait_until

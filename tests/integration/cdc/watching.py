@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.sources.postgres_cdc.continuity import WalPosition
+from headgate.postgres.continuity import WalPosition
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.frames import COUNT_AT
 from headgate.sources.postgres_cdc.process import ReaderProcess

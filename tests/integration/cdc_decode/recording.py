@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 
-from headgate.sources.postgres_cdc.catalog import load_types
+from headgate.postgres import connect
+from headgate.postgres.catalog import load_types
 from headgate.sources.postgres_cdc.intake import Intake
-from headgate.sources.postgres_cdc.slot import connect
 from headgate.sources.postgres_cdc.spool import SpoolWriter
 from headgate.wire.envelope import Event, events
 from headgate.wire.pgoutput import Assembler, Decoder, parse_lsn

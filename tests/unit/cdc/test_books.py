@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from headgate.sources.postgres_cdc.catalog import TypeBook, read_types
-from headgate.sources.postgres_cdc.describe import Published
+from headgate.postgres.describe import Published
 from headgate.sources.postgres_cdc.journal import Journal, JournalReader, read_lines
 from headgate.sources.postgres_cdc.schemas import BookReader, SchemaBook, read_book
+from headgate.sources.postgres_cdc.type_book import TypeBook, read_types
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import Attribute, TypeInfo, TypeKind

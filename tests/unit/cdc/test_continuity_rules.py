@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import ProtocolError
-from headgate.sources.postgres_cdc.continuity import (
+from headgate.postgres.continuity import (
     Memory,
     Now,
     TimelineHistory,

@@ -15,7 +15,7 @@ from headgate.control.checks.failover import check_failover
 from headgate.control.checks.verdict import Check, Outcome, answered, failed
 from headgate.model import HeadgateError, Kind
 from headgate.postgres import connect
-from headgate.sources.postgres_cdc.replication import ReplicationConnection
+from headgate.postgres.replication import ReplicationConnection
 
 __all__ = ["check_cdc"]
 

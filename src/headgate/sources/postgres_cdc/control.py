@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import StateError
+from headgate.postgres.continuity import Memory, TimelineHistory, WalPosition
 from headgate.runtime.files import replace_file
-from headgate.sources.postgres_cdc.continuity import Memory, TimelineHistory, WalPosition
 
 __all__ = ["ReaderState", "SpoolControl"]
 

@@ -24,15 +24,16 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from headgate.model import ConnectError, StateError
-from headgate.sources.postgres_cdc.catalog import read_types
-from headgate.sources.postgres_cdc.continuity import TimelineHistory, WalPosition, position_of
+from headgate.postgres import connect
+from headgate.postgres.continuity import TimelineHistory, WalPosition, position_of
+from headgate.postgres.slot import server_lsn
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, located
 from headgate.sources.postgres_cdc.reader import ReaderOptions
-from headgate.sources.postgres_cdc.slot import connect, server_lsn
 from headgate.sources.postgres_cdc.spool import SpoolIndex
+from headgate.sources.postgres_cdc.type_book import read_types
 from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import format_lsn
 

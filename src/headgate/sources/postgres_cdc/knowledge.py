@@ -18,19 +18,20 @@ import msgspec
 import psycopg
 
 from headgate.model import ConnectError, HeadgateError
-from headgate.postgres import postgres_error
-from headgate.sources.postgres_cdc.catalog import FIRST_CUSTOM_TYPE, TypeBook, load_types
-from headgate.sources.postgres_cdc.describe import (
+from headgate.postgres import Connection, connect, postgres_error
+from headgate.postgres.catalog import FIRST_CUSTOM_TYPE, load_types
+from headgate.postgres.describe import (
     Description,
     Published,
     describe_published,
     describe_relations,
     published_tables,
 )
+from headgate.postgres.slot import mark_gap
 from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.schemas import SchemaBook
-from headgate.sources.postgres_cdc.slot import Connection, connect, mark_gap
 from headgate.sources.postgres_cdc.spool import Transaction
+from headgate.sources.postgres_cdc.type_book import TypeBook
 from headgate.wire.pgoutput import Relation, parse_lsn
 from headgate.wire.pgtypes import TypeInfo
 

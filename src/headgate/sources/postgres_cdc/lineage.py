@@ -10,13 +10,11 @@ from collections import deque
 import msgspec
 
 from headgate.model import ConnectError, HeadgateError
-from headgate.sources.postgres_cdc.continuity import Gap, Memory, Now, TimelineHistory, Witness, judge, remember
-from headgate.sources.postgres_cdc.control import SpoolControl
-from headgate.sources.postgres_cdc.replication import PublicationAway, ReplicationConnection, ServerIdentity
-from headgate.sources.postgres_cdc.slot import (
-    Connection,
+from headgate.postgres import Connection, connect
+from headgate.postgres.continuity import Gap, Memory, Now, TimelineHistory, Witness, judge, remember
+from headgate.postgres.replication import PublicationAway, ReplicationConnection, ServerIdentity
+from headgate.postgres.slot import (
     SlotState,
-    connect,
     create_slot,
     ensure_publications,
     held_lsn,
@@ -24,6 +22,7 @@ from headgate.sources.postgres_cdc.slot import (
     refuse_failover_before_17,
     slot_state,
 )
+from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.spool import SpoolIndex, Transaction
 from headgate.wire.pgoutput import format_lsn
 

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from headgate.model import record
 from headgate.sources.base import Pick
-from headgate.sources.postgres_cdc.catalog import read_types
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.picking import pick_values, picked_columns
 from headgate.sources.postgres_cdc.spool import Slice, relations_before
+from headgate.sources.postgres_cdc.type_book import read_types
 
 if TYPE_CHECKING:
     from headgate.wire.pgtypes import TypeCatalog

@@ -25,13 +25,14 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import HeadgateError, OccupiedError, Retry
+from headgate.postgres import connect
+from headgate.postgres.replication import PublicationAway, ReplicationConnection, ServerIdentity
+from headgate.postgres.slot import emit_heartbeat
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.lineage import Lineage
-from headgate.sources.postgres_cdc.replication import PublicationAway, ReplicationConnection, ServerIdentity
-from headgate.sources.postgres_cdc.slot import connect, emit_heartbeat
 from headgate.sources.postgres_cdc.spool import SpoolWriter
 
 __all__ = ["Reader", "ReaderOptions", "main"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.sources.postgres_cdc.describe import Description, Published
+from headgate.postgres.describe import Description, Published
 from headgate.sources.postgres_cdc.journal import Journal, JournalReader, read_lines
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, format_lsn

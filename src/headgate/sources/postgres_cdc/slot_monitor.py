@@ -10,7 +10,8 @@ import threading
 from typing import Any
 
 from headgate.model import HeadgateError
-from headgate.sources.postgres_cdc.slot import SlotState, connect, slot_state
+from headgate.postgres import connect
+from headgate.postgres.slot import SlotState, slot_state
 
 __all__ = ["SlotMonitor"]
 

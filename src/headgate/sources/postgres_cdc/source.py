@@ -10,12 +10,12 @@ from typing import Any
 from headgate.model.dead_letter import UNREADABLE
 from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
+from headgate.postgres.continuity import position_of
+from headgate.postgres.replication import ReplicationConnection
 from headgate.sources.base import CDC, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
-from headgate.sources.postgres_cdc.continuity import position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
-from headgate.sources.postgres_cdc.replication import ReplicationConnection
 from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.wire.pgoutput.lsn import format_lsn

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from headgate.model import DataError, HeadgateError, UsageError
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE
+from headgate.postgres import connect
 from headgate.sources.postgres_cdc.options import CdcOptions
-from headgate.sources.postgres_cdc.slot import connect
 from headgate.wire.pgtypes import BUILTIN_TYPES, TypeCatalog, Value
 
 __all__ = ["COMMIT_TIME", "UNCHANGED", "XID", "TypedColumn", "TypedTable", "describe_table"]

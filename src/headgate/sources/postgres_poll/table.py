@@ -11,7 +11,7 @@ from typing import Any
 
 from headgate.model import ConfigError
 from headgate.model.record import OP, POSITION, SCHEMA, TABLE
-from headgate.sources.postgres_cdc.catalog import load_types
+from headgate.postgres.catalog import load_types
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
 from headgate.sources.postgres_poll.connections import Connection, connected

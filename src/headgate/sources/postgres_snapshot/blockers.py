@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from headgate.model import ConnectError
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection
 
 __all__ = ["RunningTransaction", "blocked", "running_transactions"]
 

@@ -15,7 +15,7 @@ import msgspec
 from psycopg import sql
 
 from headgate.model import HeadgateError, InternalError
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, reader_name
 from headgate.sources.postgres_snapshot.points import Method, take_point

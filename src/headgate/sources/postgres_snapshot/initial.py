@@ -25,12 +25,13 @@ from psycopg import conninfo
 from headgate.model import Position, StateError, record
 from headgate.model.dead_letter import DeadLetter
 from headgate.model.position import origin_of
+from headgate.postgres import connect
+from headgate.postgres.describe import describe_tables, published_tables
+from headgate.postgres.replication import ReplicationConnection
+from headgate.postgres.slot import ensure_publications, refuse_failover_before_17, slot_state
 from headgate.runtime.files import replace_file
-from headgate.sources.postgres_cdc.describe import describe_tables, published_tables
 from headgate.sources.postgres_cdc.frames import count_bytes
 from headgate.sources.postgres_cdc.options import CdcOptions
-from headgate.sources.postgres_cdc.replication import ReplicationConnection
-from headgate.sources.postgres_cdc.slot import connect, ensure_publications, refuse_failover_before_17, slot_state
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table

@@ -19,8 +19,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headgate.model import ConfigError
-from headgate.postgres import postgres_error
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection, postgres_error
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.sources.postgres_snapshot.options import SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable

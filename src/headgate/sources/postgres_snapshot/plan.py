@@ -17,8 +17,8 @@ from typing import Any
 from psycopg import sql
 
 from headgate.model import ConfigError, UsageError
-from headgate.sources.postgres_cdc.catalog import load_types
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection
+from headgate.postgres.catalog import load_types
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import TypeInfo

@@ -21,8 +21,7 @@ import psycopg
 from psycopg import pq, sql
 
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, Kind
-from headgate.postgres import postgres_error, server_error, sqlstate_of
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres import Connection, postgres_error, server_error, sqlstate_of
 from headgate.sources.postgres_snapshot.blockers import RunningTransaction, blocked, running_transactions
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.wire.pgoutput import parse_lsn

@@ -10,16 +10,15 @@ import psycopg
 from psycopg import sql
 
 from headgate.model import AuthError, ConfigError, HeadgateError, StateError
-from headgate.postgres import Connection, connect, postgres_error
-from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW
-from headgate.sources.postgres_cdc.replication import PublicationAway
+from headgate.postgres.connect import Connection
+from headgate.postgres.continuity import BEGIN_ANEW
+from headgate.postgres.errors import postgres_error
+from headgate.postgres.replication import PublicationAway
 from headgate.wire.envelope import GAP_PREFIX, HEARTBEAT_PREFIX
 from headgate.wire.pgoutput import parse_lsn
 
 __all__ = [
-    "Connection",
     "SlotState",
-    "connect",
     "create_slot",
     "emit_heartbeat",
     "ensure_publications",

@@ -1,4 +1,4 @@
-"""The types of the database that are not built in: read from its catalog, and kept beside the spool with their history.
+"""The types of the database that are not built in: kept beside the spool with their history.
 
 The stream has values as text, and the names of a composite's attributes only the catalog knows. When `ALTER TYPE`
 gives it other ones, rows before and after are read by different rules: so each entry says from where on it is in force.
@@ -8,39 +8,18 @@ gives it other ones, rows before and after are read by different rules: so each 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from importlib import resources
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from headgate.sources.postgres_cdc.journal import Journal, read_lines
-from headgate.sources.postgres_cdc.slot import Connection
-from headgate.wire.pgtypes import Attribute, TypeCatalog, TypeInfo, TypeKind
+from headgate.wire.pgtypes import TypeCatalog, TypeInfo
 
-__all__ = ["FIRST_CUSTOM_TYPE", "TypeBook", "load_types", "read_types"]
-
-FIRST_CUSTOM_TYPE = 16384  # PostgreSQL gives lower oids to what is built in
+__all__ = ["TypeBook", "read_types"]
 
 _FILE = "types.log"
 _NEVER = float("inf")
-
-
-def load_types(connection: Connection, wanted: Collection[int] | None = None) -> list[TypeInfo]:
-    """What the catalog says now: of these types and what they are made of, or of all. Any role may read it."""
-    query = resources.files("headgate.sources.postgres_cdc").joinpath("catalog.sql").read_bytes()
-    return [
-        TypeInfo(
-            row["oid"],
-            row["name"],
-            TypeKind(row["kind"]),
-            element=row["element"],
-            base=row["base"],
-            attributes=tuple(map(Attribute, row["attribute_names"], row["attribute_types"])),
-            delimiter=row["delimiter"],
-        )
-        for row in connection.execute(query, {"types": None if wanted is None else sorted(wanted)})
-    ]
 
 
 class _Entry(msgspec.Struct, frozen=True):

@@ -12,8 +12,8 @@ from psycopg import pq, sql
 
 from headgate.model import ConnectError, Kind, StateError
 from headgate.postgres.connect import connect_raw, connection_string
+from headgate.postgres.continuity import BEGIN_ANEW, TimelineHistory, read_history
 from headgate.postgres.errors import server_error, sqlstate_of
-from headgate.sources.postgres_cdc.continuity import BEGIN_ANEW, TimelineHistory, read_history
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, StandbyStatus, encode_status, parse_lsn
 from headgate.wire.pgtypes import SESSION
 

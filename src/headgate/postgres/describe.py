@@ -13,8 +13,8 @@ from importlib import resources
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from headgate.sources.postgres_cdc.catalog import FIRST_CUSTOM_TYPE, load_types
-from headgate.sources.postgres_cdc.slot import Connection
+from headgate.postgres.catalog import FIRST_CUSTOM_TYPE, load_types
+from headgate.postgres.connect import Connection
 from headgate.wire.envelope import schema_version
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import TypeCatalog
@@ -99,7 +99,7 @@ def _add_rules(connection: Connection, rows: list[dict[str, Any]]) -> None:
 
 
 def _query(name: str) -> bytes:
-    return resources.files("headgate.sources.postgres_cdc").joinpath(f"{name}.sql").read_bytes()
+    return resources.files("headgate.postgres").joinpath(f"{name}.sql").read_bytes()
 
 
 def _shown(connection: Connection, relation: Relation, now: Description | None) -> Description:
