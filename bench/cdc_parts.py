@@ -19,7 +19,7 @@ from bench.cdc_load import STREAM, SUBJECTS, Admin, fill, follower, writing
 from bench.harness import Bench
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher
 from headgate.embedded import Endpoints
-from headgate.sources.postgres_cdc.decode import Format, RangeDecoder
+from headgate.kernels.changes import Format, RangeDecoder
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.reader import ReaderOptions

@@ -26,8 +26,8 @@ from headgate.bootstrap.copying import CopyOptions, copy_table
 from headgate.bootstrap.jobs import Job, new_id
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints, Stack, find_java
+from headgate.kernels.changes.row_encoder import RowEncoder
 from headgate.pipeline.session import SparkOptions, open_session
-from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
 from headgate.sources.postgres_snapshot.options import SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table

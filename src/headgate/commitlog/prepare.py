@@ -13,7 +13,7 @@ from struct import Struct
 import msgspec
 
 from headgate.commitlog.configs import is_compacted, long_of, value_of
-from headgate.commitlog.positions import Positions, walk
+from headgate.kernels.log.positions import Positions, walk
 from headgate.model import ProtocolError
 from headgate.wire.kafka.batch import (
     CRC_START,

@@ -24,7 +24,7 @@ def compile_decoders(config: Config) -> None:
     for name in {pipeline.source for pipeline in enabled}:
         section = config.sources[name]
         if isinstance(section, PostgresCdcSourceSection):
-            command = [sys.executable, "-m", "headgate.sources.postgres_cdc.decode", section.format]
+            command = [sys.executable, "-m", "headgate.kernels.changes", section.format]
             command += ["images"] if section.images else []
             command += ["picks"] if name in routed else []
             run = partial(subprocess.run, command, capture_output=True, check=False)

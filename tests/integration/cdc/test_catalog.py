@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.sources.postgres_cdc.decode import RangeDecoder
-from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
+from headgate.kernels.changes import RangeDecoder
+from headgate.kernels.changes.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from headgate.embedded.postgres import PostgresServer
+from headgate.kernels.changes import RangeDecoder
 from headgate.model import StateError
 from headgate.postgres.continuity import WalPosition, position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.datasource import CdcStreamReader
-from headgate.sources.postgres_cdc.decode import RangeDecoder
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers

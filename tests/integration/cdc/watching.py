@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headgate.kernels.changes.frames import COUNT_AT
 from headgate.postgres.continuity import WalPosition
 from headgate.sources.postgres_cdc.control import SpoolControl
-from headgate.sources.postgres_cdc.frames import COUNT_AT
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.wire.pgoutput import Decoder, Insert, Message, parse_lsn

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.sources.postgres_cdc.decode import Format, RangeDecoder
+from headgate.kernels.changes import Format, RangeDecoder
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
 from headgate.wire.envelope import MessagePackEncoder

@@ -10,11 +10,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from headgate.commitlog.encode_rows import encode_rows
 from headgate.commitlog.install import install
 from headgate.gateway.health import Health
 from headgate.gateway.store import Store, Topic
 from headgate.gateway.store.inbox import Inbox
+from headgate.kernels.log.encode_rows import encode_rows
 from tests.integration.gateway_store.stores import QUIET, in_loop, opened, query, until, values
 
 QUICK = replace(QUIET, inbox_interval_s=0.01)

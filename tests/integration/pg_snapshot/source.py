@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.sources.postgres_cdc.decode import Format, RangeDecoder
+from headgate.kernels.changes import Format, RangeDecoder
 from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
 from headgate.sources.postgres_snapshot.copying import SnapshotRange

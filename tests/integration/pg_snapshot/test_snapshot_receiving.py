@@ -10,7 +10,7 @@ import pytest
 from psycopg import pq
 
 from headgate.embedded import Endpoints
-from headgate.sources.postgres_cdc.decode.copy_data import Received, fast_receiver
+from headgate.kernels.changes.copy_data import Received, fast_receiver
 from headgate.sources.postgres_snapshot.copying import SlowReceiver
 
 Receive = Callable[[int, int], Received]

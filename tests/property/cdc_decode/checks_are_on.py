@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headgate.sources.postgres_cdc.decode import RangeDecoder
+from headgate.kernels.changes import RangeDecoder
 from headgate.wire.pgoutput import Begin
 from headgate.wire.pgtypes import TypeCatalog
 from tests.property.cdc_decode.spooled import spooled

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.kernels.changes import RangeDecoder, record_schema
+from headgate.kernels.changes.frames import COUNT_AT, count_bytes, events_in
 from headgate.model import ProtocolError
-from headgate.sources.postgres_cdc.decode import RangeDecoder, record_schema
-from headgate.sources.postgres_cdc.frames import COUNT_AT, count_bytes, events_in
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,
     DebeziumEncoder,

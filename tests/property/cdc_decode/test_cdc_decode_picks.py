@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.sources.postgres_cdc.decode import RangeDecoder
-from headgate.sources.postgres_cdc.decode.columns import PICKS_ABSENT, pick_column
+from headgate.kernels.changes import RangeDecoder
+from headgate.kernels.changes.columns import PICKS_ABSENT, pick_column
 from headgate.wire.envelope import Event, events
 from headgate.wire.pgoutput import UNCHANGED, Assembler, Message, Relation, encode_message
 from tests.property.cdc_decode.decode_strategies import CATALOG, ranges

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.commitlog import Rules, prepare
-from headgate.commitlog.encode import encode_columns
+from headgate.kernels.log.encode import encode_columns
 from headgate.wire.kafka import read_batch_header, read_records
 
 texts = st.binary(max_size=300)

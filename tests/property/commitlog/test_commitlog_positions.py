@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from headgate.commitlog.positions import Positions, walk
+from headgate.kernels.log.positions import Positions, walk
 from headgate.model import ProtocolError
 from headgate.wire.kafka import Record, encode_batch, read_batch_header
 from headgate.wire.kafka.batch import HEADER_BYTES

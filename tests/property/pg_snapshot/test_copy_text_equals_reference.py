@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.kernels.changes.copy_text import CopyText
+from headgate.kernels.changes.row_encoder import RowEncoder
 from headgate.model import ProtocolError
-from headgate.sources.postgres_cdc.decode.copy_text import CopyText
-from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
 from headgate.wire.envelope import packb
 from headgate.wire.envelope.layout import Rows
 from headgate.wire.pgoutput import Insert, Relation, RelationColumn, ReplicaIdentity, encode_message

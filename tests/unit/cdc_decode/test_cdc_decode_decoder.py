@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.model import DataError, ProtocolError, UsageError
-from headgate.sources.postgres_cdc.decode import (
+from headgate.kernels.changes import (
     Format,
     RangeDecoder,
     columns,
@@ -23,6 +22,7 @@ from headgate.sources.postgres_cdc.decode import (
     reference,
     tables,
 )
+from headgate.model import DataError, ProtocolError, UsageError
 from headgate.wire.pgoutput import (
     UNCHANGED,
     Begin,

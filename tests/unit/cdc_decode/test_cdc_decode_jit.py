@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from numba import config
 
-from headgate.sources.postgres_cdc.decode import jit
+from headgate.kernels import jit
 
 MODULE = """
 from numba import types
-from headgate.sources.postgres_cdc.decode.jit import compile_kernel
+from headgate.kernels.jit import compile_kernel
 
 def build(sources):
     def kernel(number):

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numba import types
 
-from headgate.sources.postgres_cdc.decode.jit import BYTES_READ, compile_kernel
-from headgate.sources.postgres_cdc.decode.layout import Bytes
-from headgate.sources.postgres_cdc.decode.text import is_utf8
+from headgate.kernels.changes.layout import Bytes
+from headgate.kernels.changes.text import is_utf8
+from headgate.kernels.jit import BYTES_READ, compile_kernel
 
 EDGES = bytes.fromhex("00 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff")
 

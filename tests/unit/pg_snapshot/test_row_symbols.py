@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROGRAM = """
 import sys
-from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
+from headgate.kernels.changes.row_encoder import RowEncoder
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import TypeCatalog
 

@@ -23,10 +23,10 @@ import psycopg
 
 from headgate.commitlog.configs import long_of, value_of
 from headgate.commitlog.parameters import TYPES_SQL, Incoming, register
-from headgate.commitlog.positions import walk
 from headgate.commitlog.prepare import Batch
 from headgate.commitlog.read import FETCH_SQL, Stored
 from headgate.gateway.store.statements import sql
+from headgate.kernels.log.positions import walk
 from headgate.wire.kafka.batch import CRC_START, HEADER_BYTES, crc32c, read_batch_header
 from headgate.wire.kafka.compression import Codec, decompress
 from headgate.wire.kafka.records import MAX_RECORDS_BYTES, Record, encode_batch, read_records

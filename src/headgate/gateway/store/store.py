@@ -15,7 +15,6 @@ from psycopg_pool import AsyncConnectionPool
 from headgate.commitlog.append import Appended, Outcome
 from headgate.commitlog.configs import value_of
 from headgate.commitlog.install import install
-from headgate.commitlog.positions import compile_ahead
 from headgate.commitlog.prepare import Batch, is_heavy, prepare
 from headgate.gateway.health import Health
 from headgate.gateway.store.catalog import CATALOG_CHANNEL, Catalog, Topic
@@ -29,6 +28,7 @@ from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
+from headgate.kernels.log.positions import compile_ahead
 from headgate.runtime.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 
+from headgate.kernels.changes.frames import SchemaFrame, TypesFrame
 from headgate.model import ConnectError, HeadgateError
 from headgate.postgres import Connection, connect, postgres_error
 from headgate.postgres.catalog import FIRST_CUSTOM_TYPE, load_types
@@ -28,7 +29,6 @@ from headgate.postgres.describe import (
     published_tables,
 )
 from headgate.postgres.slot import mark_gap
-from headgate.sources.postgres_cdc.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.schemas import SchemaBook
 from headgate.sources.postgres_cdc.spool import Transaction
 from headgate.sources.postgres_cdc.type_book import TypeBook

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.kernels.changes.columns import PICKS_ABSENT, pick_column
 from headgate.model import record
 from headgate.sources.base import ABSENT, Pick
-from headgate.sources.postgres_cdc.decode.columns import PICKS_ABSENT, pick_column
 
 __all__ = ["pick_values", "picked_columns"]
 

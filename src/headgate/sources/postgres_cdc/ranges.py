@@ -43,8 +43,8 @@ class Range:
     ) -> Iterator[pa.RecordBatch]:
         """One row per change, in order; `picks` are columns of the changed rows that come besides."""
         # Only executors decode; Spark's search for sources imports this module in every process.
+        from headgate.kernels.changes import RangeDecoder
         from headgate.sources.postgres_cdc.debezium import encoder_maker
-        from headgate.sources.postgres_cdc.decode import RangeDecoder
 
         store = options.dead_letter_store
         decoder = RangeDecoder(

@@ -32,7 +32,7 @@ _EVENT_HEAD = pa.scalar(b"\x81\xa4data")
 def read_rows(options: PollOptions, table: PolledTable, first: int, keys: pa.Table) -> Iterator[pa.RecordBatch]:
     """The rows with these keys, numbered from `first`. One that is gone leaves its number unused."""
     # Only executors encode; Spark's search for sources imports this package in every process.
-    from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
+    from headgate.kernels.changes.row_encoder import RowEncoder
 
     types = TypeCatalog(table.types)
     typed = TypedTable(table.typed.schema, table.typed.name, (*table.typed.columns, _NUMBER))

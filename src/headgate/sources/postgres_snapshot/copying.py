@@ -16,7 +16,7 @@ from headgate.sources.postgres_snapshot.connections import open_raw
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, TableRange
 
 if TYPE_CHECKING:
-    from headgate.sources.postgres_cdc.decode.copy_data import Received
+    from headgate.kernels.changes.copy_data import Received
 
 __all__ = ["Piece", "SnapshotRange", "copy_texts", "reader_name"]
 
@@ -74,7 +74,7 @@ def copy_texts(url: str, range_: SnapshotRange, batch_rows: int, batch_bytes: in
 
 def _receiver(connection: pq.abc.PGconn) -> Callable[[int, int], Received]:
     # Only executors copy; Spark's search for sources imports this module in every process.
-    from headgate.sources.postgres_cdc.decode.copy_data import fast_receiver
+    from headgate.kernels.changes.copy_data import fast_receiver
 
     fast = fast_receiver(getattr(connection, "pgconn_ptr", None))
     return fast.receive if fast else SlowReceiver(connection).receive
@@ -90,7 +90,7 @@ class SlowReceiver:
         self._connection = connection
 
     def receive(self, most_rows: int, most_bytes: int) -> Received:
-        from headgate.sources.postgres_cdc.decode.copy_data import Received
+        from headgate.kernels.changes.copy_data import Received
 
         buffer = io.BytesIO()
         get, put = self._connection.get_copy_data, buffer.write

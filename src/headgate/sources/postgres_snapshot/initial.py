@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import conninfo
 
+from headgate.kernels.changes.frames import count_bytes
 from headgate.model import Position, StateError, record
 from headgate.model.dead_letter import DeadLetter
 from headgate.model.position import origin_of
@@ -30,7 +31,6 @@ from headgate.postgres.describe import describe_tables, published_tables
 from headgate.postgres.replication import ReplicationConnection
 from headgate.postgres.slot import ensure_publications, refuse_failover_before_17, slot_state
 from headgate.runtime.files import replace_file
-from headgate.sources.postgres_cdc.frames import count_bytes
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
@@ -195,8 +195,8 @@ class _Copier:
 
     def _events(self, table: SnapshotTable, description: dict[str, Any] | None) -> Iterator[pa.RecordBatch]:
         # Only who encodes needs the kernels.
-        from headgate.sources.postgres_cdc.decode import RangeDecoder
-        from headgate.sources.postgres_cdc.decode.copy_text import CopyText
+        from headgate.kernels.changes import RangeDecoder
+        from headgate.kernels.changes.copy_text import CopyText
 
         def found(relation: Relation) -> dict[str, Any] | None:
             is_same = description is not None and description["version"] == schema_version(relation)

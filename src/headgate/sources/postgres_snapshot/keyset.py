@@ -74,7 +74,7 @@ def primary_key(url: str, table: SnapshotTable) -> Key:
 def read_by_key(options: SnapshotOptions, table: SnapshotTable, key: Key) -> Iterator[pa.RecordBatch]:
     """Batches of encoded rows, one per transaction, of `batch_rows` each but the last."""
     # Only executors encode; Spark's search for sources imports this package in every process.
-    from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
+    from headgate.kernels.changes.row_encoder import RowEncoder
 
     encoder = RowEncoder(table.relation, TypeCatalog(table.types), options.row_format, options.batch_rows)
     places = [[column.name for column in table.relation.columns].index(name) for name, _ in key]

@@ -46,7 +46,7 @@ def read_range(options: SnapshotOptions, range_: SnapshotRange) -> Iterator[pa.R
 
 def _columns(options: SnapshotOptions, range_: SnapshotRange, format: RowFormat) -> Iterator[pa.Array]:  # noqa: A002
     # Only executors encode; Spark's search for sources imports this module in every process.
-    from headgate.sources.postgres_cdc.decode.row_encoder import RowEncoder
+    from headgate.kernels.changes.row_encoder import RowEncoder
 
     table = range_.table
     encoder = RowEncoder(table.relation, TypeCatalog(table.types), format, options.batch_rows)
