@@ -23,12 +23,12 @@ from psycopg import conninfo
 from conformance.maven import jars
 from headgate.embedded import Stack
 from headgate.model import Position
+from headgate.sources.postgres_cdc.initial import InitialSnapshot
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import Range
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.spool import SpoolIndex
-from headgate.sources.postgres_snapshot.initial import InitialSnapshot
 from headgate.wire.envelope import HEARTBEAT_PREFIX, DebeziumEncoder, Event, Operation
 from headgate.wire.pgtypes import TypeCatalog
 

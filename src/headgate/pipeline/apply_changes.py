@@ -35,7 +35,7 @@ from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
 from headgate.model import StateError, UsageError
 from headgate.model.record import OP, POSITION
 from headgate.runtime.files import replace_file
-from headgate.sources.postgres_cdc.typed import COMMIT_TIME, UNCHANGED, XID
+from headgate.sources.typed import COMMIT_TIME, UNCHANGED, XID
 
 __all__ = ["apply_changes", "merge_batch", "read_applied"]
 

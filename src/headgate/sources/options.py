@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from headgate.model import UsageError
 
-__all__ = ["camel_case", "parse_options"]
+__all__ = ["camel_case", "names", "parse_options"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,11 @@ def camel_case(name: str) -> str:
     """`max_offsets_per_trigger` -> `maxOffsetsPerTrigger`, the way Spark users write options."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """`a, b` -> the names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_options(cls: type[T], options: Mapping[str, str], *, source: str) -> T:

@@ -13,11 +13,11 @@ import pytest
 
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import ProtocolError
+from headgate.sources.postgres_cdc.initial import InitialSnapshot
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import Range
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.sources.postgres_cdc.type_book import read_types
-from headgate.sources.postgres_snapshot.initial import InitialSnapshot
 from headgate.spool.dead_letters import DeadLetters
 from tests.integration.cdc.conftest import Admin, drop_slot, every_version
 from tests.integration.cdc.watching import Start, ids, wait_until

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.model import DataError
-from headgate.sources.postgres_cdc.typed import TypedColumn, TypedTable
+from headgate.sources.typed import TypedColumn, TypedTable
 from headgate.wire.pgtypes import TypeCatalog
 
 INT, TEXT, DATE, FLOAT8, BYTEA = 23, 25, 1082, 701, 17

@@ -34,7 +34,7 @@ from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, located
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.sources.postgres_cdc.type_book import read_types
-from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
+from headgate.sources.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import format_lsn
 
 __all__ = ["CdcDataSource", "CdcStreamReader"]
@@ -64,15 +64,21 @@ class CdcDataSource(DataSource):
         if options.located:
             return LOCATED_SCHEMA
         if options.table:
-            self._typed = describe_table(options)
+            self._typed = _typed_table(options)
             return self._typed.ddl
         return _ENVELOPE + (_IMAGES if options.images else "")
 
     def streamReader(self, schema: StructType) -> CdcStreamReader:
         options = CdcOptions.from_spark(self.options)
         if options.table and self._typed is None:  # the user gave the schema
-            self._typed = describe_table(options)
+            self._typed = _typed_table(options)
         return CdcStreamReader(options, self._typed)
+
+
+def _typed_table(options: CdcOptions) -> TypedTable:
+    return describe_table(
+        options.url, options.table, publications=options.publications, text_columns=options.text_column_names
+    )
 
 
 @dataclass

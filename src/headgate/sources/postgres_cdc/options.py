@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, cast, get_args
 import msgspec
 
 from headgate.model import UsageError
-from headgate.sources.options import parse_options
+from headgate.sources.options import names, parse_options
 from headgate.spool.dead_letters import DeadLetters
 from headgate.wire.envelope import DebeziumOptions
 
@@ -75,15 +75,15 @@ class CdcOptions:
 
     @property
     def publications(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.publication.split(",") if name.strip())
+        return names(self.publication)
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.create_publication_for.split(",") if name.strip())
+        return names(self.create_publication_for)
 
     @property
     def text_column_names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.text_columns.split(",") if name.strip())
+        return names(self.text_columns)
 
     @property
     def dead_letter_store(self) -> DeadLetters | None:

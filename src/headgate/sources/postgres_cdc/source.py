@@ -14,6 +14,7 @@ from headgate.postgres.continuity import position_of
 from headgate.postgres.replication import ReplicationConnection
 from headgate.sources.base import CDC, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.sources.postgres_cdc.initial import InitialSnapshot
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
 from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
@@ -83,8 +84,6 @@ class PostgresCdcSource(Source):
 
     def initial_rows(self, last_ids: list[str], *, is_new: bool) -> InitialRows | None:
         """What the tables hold already, in Debezium's format alone: other consumers ask for snapshots themselves."""
-        from headgate.sources.postgres_snapshot.initial import InitialSnapshot  # which needs modules of this package
-
         initial = InitialSnapshot(self._options)
         is_new = is_new and self._control.memory() is None
         return InitialRows(initial.rows(last_ids), initial.done) if initial.is_due(is_new=is_new) else None

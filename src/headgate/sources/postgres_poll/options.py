@@ -10,7 +10,7 @@ from typing import Self
 from headgate.model import UsageError
 from headgate.sources.options import parse_options
 
-__all__ = ["PollOptions", "names"]
+__all__ = ["PollOptions"]
 
 _WHERE = 'format("pgpoll")'
 
@@ -58,8 +58,3 @@ class PollOptions:
     @property
     def book_dir(self) -> Path:
         return Path(self.directory)
-
-
-def names(text: str) -> tuple[str, ...]:
-    """`a, b` -> the names."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())

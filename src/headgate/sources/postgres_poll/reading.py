@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE
-from headgate.sources.postgres_cdc.typed import COMMIT_TIME, XID, TypedColumn, TypedTable
 from headgate.sources.postgres_poll.connections import connected
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.statements import rows_of
 from headgate.sources.postgres_poll.table import RESERVED, ROW_NUMBER, PolledTable
 from headgate.sources.random.generator import position_column
+from headgate.sources.typed import COMMIT_TIME, XID, TypedColumn, TypedTable
 from headgate.wire.pgtypes import TypeCatalog
 
 __all__ = ["read_rows"]

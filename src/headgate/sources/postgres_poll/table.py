@@ -12,11 +12,11 @@ from typing import Any
 from headgate.model import ConfigError
 from headgate.model.record import OP, POSITION, SCHEMA, TABLE
 from headgate.postgres.catalog import load_types
-from headgate.sources.postgres_cdc.options import CdcOptions
-from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
+from headgate.sources.options import names
 from headgate.sources.postgres_poll.connections import Connection, connected
-from headgate.sources.postgres_poll.options import PollOptions, names
+from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_snapshot.plan import table_name
+from headgate.sources.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import TypeInfo
 
@@ -83,10 +83,7 @@ def describe(options: PollOptions) -> PolledTable:
 
 def _typed(options: PollOptions, schema: str, name: str) -> TypedTable:
     """As `pgcdc` types a table. It needs no publication for that: without one it takes every stored column."""
-    settings = CdcOptions(
-        url=options.url, slot="", publication="", spool="", table=f"{schema}.{name}", text_columns=options.text_columns
-    )
-    typed = describe_table(settings)
+    typed = describe_table(options.url, f"{schema}.{name}", text_columns=names(options.text_columns))
     wanted = names(options.columns)
     columns = tuple(column for column in typed.columns if not wanted or column.name in wanted)
     taken = [column.name for column in columns if column.name in (*RESERVED, ROW_NUMBER)]

@@ -13,13 +13,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headgate.sources.postgres_cdc.options import CdcOptions
-from headgate.sources.postgres_cdc.typed import TypedTable, describe_table
 from headgate.sources.postgres_snapshot.copying import SnapshotRange
 from headgate.sources.postgres_snapshot.holder import HolderOptions, hold_in_background, tell_holder
 from headgate.sources.postgres_snapshot.options import SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import plan_table, table_name
 from headgate.sources.postgres_snapshot.reading import LOCATED_SCHEMA, ROWS_SCHEMA, located, read_range, read_typed
+from headgate.sources.typed import TypedTable, describe_table
 
 __all__ = ["SnapshotDataSource", "SnapshotReader"]
 
@@ -91,17 +90,12 @@ class SnapshotReader(DataSourceReader):
 
 
 def _describe(options: SnapshotOptions) -> TypedTable:
-    """As `pgcdc` does it; a slot and a spool play no part in that."""
     schema, name = table_name(options.table)
     return describe_table(
-        CdcOptions(
-            url=options.url,
-            slot="",
-            publication=options.publication,
-            spool="",
-            table=f"{schema}.{name}",
-            text_columns=options.text_columns,
-        )
+        options.url,
+        f"{schema}.{name}",
+        publications=options.publications,
+        text_columns=options.text_column_names,
     )
 
 

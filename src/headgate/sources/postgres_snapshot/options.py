@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, cast, get_args
 
 from headgate.model import UsageError
-from headgate.sources.options import parse_options
+from headgate.sources.options import names, parse_options
 from headgate.sources.postgres_snapshot.points import Method
 
 __all__ = ["RowFormat", "SnapshotOptions"]
@@ -47,8 +47,12 @@ class SnapshotOptions:
         return parsed
 
     @property
+    def text_column_names(self) -> tuple[str, ...]:
+        return names(self.text_columns)
+
+    @property
     def publications(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.publication.split(",") if name.strip())
+        return names(self.publication)
 
     @property
     def row_format(self) -> RowFormat:

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE
-from headgate.sources.postgres_cdc.typed import COMMIT_TIME, XID
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
+from headgate.sources.typed import COMMIT_TIME, XID
 from headgate.wire.pgtypes import TypeCatalog
 
 if TYPE_CHECKING:
-    from headgate.sources.postgres_cdc.typed import TypedTable
     from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOptions
+    from headgate.sources.typed import TypedTable
 
 __all__ = ["LOCATED_SCHEMA", "ROW", "ROWS_SCHEMA", "located", "located_ranges", "read_range", "read_typed"]
 

@@ -1,6 +1,6 @@
 """The typed shape of `pgcdc`: the changes of one table, in its own columns with proper Spark types.
 
-    describe_table(options)      -> TypedTable, from the catalog
+    describe_table(url, table)   -> TypedTable, from the catalog
     TypedTable.ddl               -> the schema for Spark
     TypedTable.rows(batch, ...)  -> a decoded batch as rows of the table
 
@@ -11,7 +11,7 @@ key, then the update. A value that its Spark type cannot hold is an error, never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from headgate.model import DataError, HeadgateError, UsageError
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE
 from headgate.postgres import connect
-from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.wire.pgtypes import BUILTIN_TYPES, TypeCatalog, Value
 
 __all__ = ["COMMIT_TIME", "UNCHANGED", "XID", "TypedColumn", "TypedTable", "describe_table"]
@@ -165,26 +164,31 @@ class TypedTable:
             raise error.at(f"{self.schema}.{self.name}.{name}") from None
 
 
-def describe_table(options: CdcOptions) -> TypedTable:
-    """The table of the option `table`, as the catalog has it now. Any role may read that."""
-    schema, _, name = options.table.rpartition(".")
+def describe_table(
+    url: str, table: str, *, publications: Collection[str] = (), text_columns: Collection[str] = ()
+) -> TypedTable:
+    """Describe `schema.table` as the catalog has it now, which any role may read.
+
+    With publications, only the columns that these publish; `text_columns` become text, whatever their type.
+    """
+    schema, _, name = table.rpartition(".")
     schema = schema or "public"
-    query = resources.files("headgate.sources.postgres_cdc").joinpath("typed.sql").read_bytes()
-    parameters = {"schema": schema, "table": name, "publications": list(options.publications)}
-    with connect(options.url) as connection:
+    query = resources.files("headgate.sources").joinpath("typed.sql").read_bytes()
+    parameters = {"schema": schema, "table": name, "publications": list(publications)}
+    with connect(url) as connection:
         found = connection.execute(query, parameters).fetchall()
     if not found:
         raise UsageError(
             f"there is no table {schema}.{name}", where=_WHERE, remedy='give .option("table", "schema.table"), unquoted'
         )
-    unknown = set(options.text_column_names) - {row["name"] for row in found}
+    unknown = set(text_columns) - {row["name"] for row in found}
     if unknown:
         raise UsageError(
             f"the option textColumns names {', '.join(sorted(unknown))}, which {schema}.{name} does not have",
             where=_WHERE,
             remedy=f"its columns: {', '.join(row['name'] for row in found)}",
         )
-    return TypedTable(schema, name, tuple(_described(row, row["name"] in options.text_column_names) for row in found))
+    return TypedTable(schema, name, tuple(_described(row, row["name"] in text_columns) for row in found))
 
 
 def _described(row: dict[str, Any], as_text: bool) -> TypedColumn:
