@@ -32,10 +32,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from bench.harness import Bench
+from headgate.demo.network.repository import create
+from headgate.demo.network.simulate import Network
 from headgate.relay.options import RelayOptions
-from headgate.relay.repository import create
 from headgate.relay.service import RelaySettings
-from headgate.relay.simulate import Network
 from headgate.relay.store import HostRow, open_store
 from headgate.relay.verdict import STRICT, Mode
 from headgate.wire.atproto import tid_of

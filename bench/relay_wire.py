@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from bench.harness import Bench
-from headgate.relay.repository import Repository, Write, create
+from headgate.demo.network.repository import Repository, Write, create
 from headgate.relay.validate import validate
 from headgate.relay.verdict import Accepted
 from headgate.wire.atproto import (

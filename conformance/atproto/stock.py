@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.relay.poison import PoisonCase, poison
-from headgate.relay.repository import Repository
+from headgate.demo.network.poison import PoisonCase, poison
+from headgate.demo.network.repository import Repository
 from headgate.relay.validate import validate
 from headgate.relay.verdict import Accepted, RepoState
 from headgate.wire.atproto import AtprotoError, parse_document, read_frame, resequence

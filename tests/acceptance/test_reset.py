@@ -20,10 +20,10 @@ from headgate.commitlog import Rules, append, prepare
 from headgate.commitlog import install as install_log
 from headgate.commitlog.topics import ensure_topic
 from headgate.config import load
+from headgate.demo.network.repository import Repository, create
 from headgate.destinations.table import open_table
 from headgate.embedded import Endpoints
 from headgate.eventlog.writer import Entry, LogOptions, LogWriter
-from headgate.relay.repository import Repository, create
 from headgate.sources.broker.group import BrokerGroup
 from headgate.sources.broker.options import BrokerSourceOptions
 from headgate.spool.frames import Request

@@ -13,11 +13,6 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
-from headgate.cli.demo_broker import DemoBroker
-from headgate.cli.demo_log import DemoLog, choose_port, prepare_log
-from headgate.cli.demo_network import DemoNetwork
-from headgate.cli.demo_replica import DemoReplica
-from headgate.cli.demo_view import demo_line, demo_view
 from headgate.cli.output import JsonOption, note, note_console, print_json
 from headgate.cli.run import stop_on_signals
 from headgate.config import Config, parse
@@ -25,8 +20,13 @@ from headgate.config.destinations import NatsDestinationSection
 from headgate.config.sources import PostgresCdcSourceSection
 from headgate.control import Service
 from headgate.control.logs import configure_logs
-from headgate.control.shop import Shop
-from headgate.control.watch import StreamWatch
+from headgate.demo.broker import DemoBroker
+from headgate.demo.firehose import DemoNetwork
+from headgate.demo.log import DemoLog, choose_port, prepare_log
+from headgate.demo.replica import DemoReplica
+from headgate.demo.shop import Shop
+from headgate.demo.view import demo_line, demo_view
+from headgate.demo.watch import StreamWatch
 from headgate.destinations.nats import NatsOptions
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError
@@ -128,7 +128,7 @@ def _tell(
 
 
 def _config(data_dir: Path, more: str = "") -> Config:
-    text = resources.files("headgate.cli").joinpath("demo.toml").read_text(encoding="utf-8")
+    text = resources.files("headgate.demo").joinpath("demo.toml").read_text(encoding="utf-8")
     own = {"HEADGATE_DEMO_DIR": str(data_dir.resolve()), "HEADGATE_DEMO_KAFKA_PORT": str(choose_port())}
     return parse(text + more, environ={**os.environ, **own})
 

@@ -17,10 +17,10 @@ from headgate.cli.output import ConfigOption, JsonOption, data_console, note, no
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.relay import RelaySection
 from headgate.control.logs import configure_logs
+from headgate.demo.network.rehearsal import Progress, Rehearsal, rehearse
 from headgate.eventlog.fanout import FanOutOptions
 from headgate.model import ConnectError, DeliveryError, UsageError
 from headgate.relay.configured import settings_from
-from headgate.relay.rehearsal import Progress, Rehearsal, rehearse
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 from headgate.relay.streams import open_streams
 from headgate.runtime.ending import stopped_by_signals

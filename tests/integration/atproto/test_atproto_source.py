@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from headgate.demo.network.repository import Repository, create, delete, update
 from headgate.eventlog.writer import Entry, LogOptions, LogWriter
 from headgate.model import HeadgateError, Position, StateError
-from headgate.relay.repository import Repository, create, delete, update
 from headgate.sources.atproto.datasource import AtprotoStreamReader
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.atproto.places import SpoolPlace

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.config import Config
+from headgate.demo.network.repository import Repository, create, delete
 from headgate.destinations.memory import MemoryDestination
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.supervisor import Supervisor
-from headgate.relay.repository import Repository, create, delete
 from tests.integration.atproto.relay import small_relay
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from headgate.cli.demo_log import DemoLog, prepare_log
+from headgate.demo.log import DemoLog, prepare_log
 from headgate.embedded import Endpoints
 from tests.gateway.servers import new_database, running
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from headgate.demo.network.simulate import Network, Told
 from headgate.relay.ingest import Ingest, open_ingest
 from headgate.relay.options import RelayOptions
-from headgate.relay.simulate import Network, Told
 from headgate.relay.store import open_store
 from headgate.relay.verdict import Accepted
 

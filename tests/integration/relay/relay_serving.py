@@ -13,10 +13,10 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from headgate.demo.network.repository import Repository, create
+from headgate.demo.network.simulate import Network
 from headgate.relay.options import RelayOptions
-from headgate.relay.repository import Repository, create
 from headgate.relay.service import Relay, RelaySettings, open_relay
-from headgate.relay.simulate import Network
 from headgate.relay.verdict import Accepted, RepoState
 from headgate.wire.atproto import Frame, Kind, read_event, read_frame
 

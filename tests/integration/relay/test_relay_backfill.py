@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headgate.demo.network.simulate import Network
 from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
-from headgate.relay.simulate import Network
 from tests.integration.relay.relay_follow import Sink, eventually, following, run
 from tests.integration.relay.relay_serving import Served, serving
 

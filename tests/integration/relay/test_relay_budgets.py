@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from headgate.demo.network.host import SimulatedHost
+from headgate.demo.network.repository import create
+from headgate.demo.network.simulate import Network
 from headgate.relay.limits import HostBudget
-from headgate.relay.repository import create
-from headgate.relay.simulate import Network
-from headgate.relay.simulated_host import SimulatedHost
 from headgate.relay.workers import LocalJudge, ProcessJudge
 from headgate.wire.atproto import Kind, read_frame, write_frame
 from tests.integration.relay.relay_follow import Sink, eventually, following, run

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from headgate.cli import relay as relay_cli
 from headgate.cli.app import app
+from headgate.demo.network.rehearsal import Progress, Rehearsal
 from headgate.model import OccupiedError
-from headgate.relay.rehearsal import Progress, Rehearsal
 from tests.integration.relay.relay_follow import run
 from tests.integration.relay.relay_serving import serving
 

@@ -13,10 +13,10 @@ import zstandard
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from headgate.demo.network.repository import Repository, create, delete
 from headgate.eventlog import LogOptions
 from headgate.eventlog.fanout import FanOutOptions
 from headgate.model import StateError
-from headgate.relay.repository import Repository, create, delete
 from headgate.relay.streams import open_streams
 from headgate.wire.atproto import Kind, error_frame, read_event, read_frame
 from tests.integration.relay.relay_follow import run

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from headgate.demo.network.host import SimulatedHost
+from headgate.demo.network.repository import Repository
+from headgate.demo.network.simulate import Network
 from headgate.relay.options import HoldLimits
-from headgate.relay.repository import Repository
-from headgate.relay.simulate import Network
-from headgate.relay.simulated_host import SimulatedHost
 from headgate.wire.atproto import MAX_FRAME_BYTES, AtprotoError, Kind, read_frame, write_frame
 from tests.integration.relay.relay_follow import Sink, eventually, expected, following, run
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.demo.network.host import SimulatedHost
+from headgate.demo.network.simulate import Network
 from headgate.relay.crawl import CrawlError
 from headgate.relay.ingest import Ingest
 from headgate.relay.options import HoldLimits, RelayOptions
-from headgate.relay.simulate import Network
-from headgate.relay.simulated_host import SimulatedHost
 from headgate.relay.store import HostRow, HostStatus
 from headgate.wire.atproto import Reason, info_frame
 from tests.integration.relay.relay_follow import Sink, eventually, expected, following, run

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate.demo.network.liars import LIES
+from headgate.demo.network.simulate import Network
 from headgate.model import DeliveryError
-from headgate.relay.liars import LIES
 from headgate.relay.options import HoldLimits
-from headgate.relay.simulate import Network
 from headgate.relay.store import HostStatus
 from headgate.relay.workers import ProcessJudge
 from headgate.wire.atproto import Account, Kind, Reason, Sync

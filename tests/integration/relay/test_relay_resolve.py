@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from headgate.demo.network.host import SimulatedDirectory
+from headgate.demo.network.repository import Repository
+from headgate.demo.network.simulate import Network
 from headgate.model import ConnectError
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.net import Fetcher, public_addresses
-from headgate.relay.repository import Repository
 from headgate.relay.resolve import HIT_S, MISS_S, Resolver
-from headgate.relay.simulate import Network
-from headgate.relay.simulated_host import SimulatedDirectory
 from headgate.wire.atproto import AtprotoError, Reason
 from tests.integration.relay.relay_follow import eventually, run
 

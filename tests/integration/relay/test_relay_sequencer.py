@@ -20,11 +20,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from headgate.demo.network.repository import Repository, create
+from headgate.demo.network.simulate import Network
 from headgate.model import StateError
 from headgate.relay.latest import latest_events
-from headgate.relay.repository import Repository, create
 from headgate.relay.service import RelaySettings
-from headgate.relay.simulate import Network
 from headgate.sources.atproto.datasource import AtprotoStreamReader
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.atproto.places import SpoolPlace

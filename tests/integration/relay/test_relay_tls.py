@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from headgate.demo.network.simulate import Network
 from headgate.model import ConnectError
 from headgate.relay.limits import Buckets
 from headgate.relay.net import Fetcher
-from headgate.relay.simulate import Network
 from headgate.relay.store import HostRow
 from headgate.relay.upstream import Upstream
 from headgate.runtime.ending import end

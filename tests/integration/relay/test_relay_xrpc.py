@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.relay.simulate import Network
+from headgate.demo.network.simulate import Network
 from headgate.wire.atproto import Account, Kind, cid_text, read_event
 from tests.integration.relay.relay_follow import eventually, run
 from tests.integration.relay.relay_serving import Served, frame, frames, rest, serving

@@ -8,7 +8,7 @@ import cbrrr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.relay.repository import Repository, create, delete, update
+from headgate.demo.network.repository import Repository, create, delete, update
 from headgate.relay.validate import validate
 from headgate.relay.verdict import Accepted, RepoState, Verdict
 from headgate.wire.atproto import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay.repository import Repository, create
+from headgate.demo.network.repository import Repository, create
 from headgate.wire import atproto
 from headgate.wire.atproto import (
     MAX_FRAME_BYTES,

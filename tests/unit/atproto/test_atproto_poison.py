@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.relay.poison import PoisonCase, poison
-from headgate.relay.repository import Repository
+from headgate.demo.network.poison import PoisonCase, poison
+from headgate.demo.network.repository import Repository
 from headgate.relay.validate import validate
 from headgate.relay.verdict import LENIENT, STRICT, Accepted, Policy, Rejected, RepoState, Verdict
 from headgate.wire.atproto import AtprotoError, parse_document, read_frame

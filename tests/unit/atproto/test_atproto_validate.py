@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.relay.liars import LIAR_HOST, LIES, Lie
-from headgate.relay.repository import Repository, create, delete, update
+from headgate.demo.network.liars import LIAR_HOST, LIES, Lie
+from headgate.demo.network.repository import Repository, create, delete, update
 from headgate.relay.validate import FUTURE_US, validate
 from headgate.relay.verdict import (
     LENIENT,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import demo_log
 from headgate.cli.demo import _config
-from headgate.cli.demo_network import DemoNetwork
+from headgate.demo import log as demo_log
+from headgate.demo.firehose import DemoNetwork
 from headgate.destinations.log import LogDestination
 from headgate.pipeline.assemble import assemble
 

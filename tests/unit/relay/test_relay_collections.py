@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headgate.demo.network.repository import Repository, create, delete
 from headgate.model import OccupiedError
 from headgate.relay.collections import CollectionIndex
-from headgate.relay.repository import Repository, create, delete
 from headgate.wire.atproto import Account, read_event, read_frame
 
 DIDS = ["did:plc:a", "did:plc:aa", "did:plc:b", "did:web:a.example"]

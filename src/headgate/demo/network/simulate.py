@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final
 
-from headgate.relay.liars import LIES
+from headgate.demo.network.host import SimulatedDirectory, SimulatedHost
+from headgate.demo.network.liars import LIES
+from headgate.demo.network.repository import Repository, Write, create, delete, time_text, update
 from headgate.relay.options import RelayOptions
-from headgate.relay.repository import Repository, Write, create, delete, time_text, update
-from headgate.relay.simulated_host import SimulatedDirectory, SimulatedHost
 from headgate.wire.atproto import Reason, read_frame, resequence, tid_of
 
 __all__ = ["Network", "Told"]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headgate.broker import Event, Subscription, SyncBrokerClient
-from headgate.control.shop import ORDER_PLACED
+from headgate.demo.shop import ORDER_PLACED
 
 __all__ = ["DemoBroker"]
 

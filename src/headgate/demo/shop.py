@@ -46,7 +46,7 @@ class Shop:
 
     def open(self) -> None:
         """Set up the tables (idempotent) and begin to trade."""
-        script = resources.files("headgate.control").joinpath("shop.sql").read_bytes()
+        script = resources.files("headgate.demo").joinpath("shop.sql").read_bytes()
         with psycopg.connect(self._url) as connection:
             connection.execute(script)
             install(connection)

@@ -16,7 +16,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from headgate.relay.repository import Repository
+from headgate.demo.network.repository import Repository
 from headgate.wire.atproto import cid_text, error_frame
 
 __all__ = ["SimulatedDirectory", "SimulatedHost"]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.relay.repository import Repository
+from headgate.demo.network.repository import Repository
 from headgate.wire.atproto import (
     Frame,
     Kind,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.relay.repository import Repository, create
+from headgate.demo.network.repository import Repository, create
 from headgate.wire.atproto import Kind, cbor, cid_of, read_car, read_frame, write_car, write_frame
 from headgate.wire.atproto.cid import RAW_PREFIX
 from headgate.wire.atproto.frames import MAX_BLOBS, MAX_UNKNOWN_FIELDS

@@ -11,12 +11,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.demo_broker import DemoBroker
-from headgate.cli.demo_log import DemoLog
-from headgate.cli.demo_network import relay_line
-from headgate.cli.demo_replica import DemoReplica
 from headgate.control import Service
-from headgate.control.watch import StreamWatch
+from headgate.demo.broker import DemoBroker
+from headgate.demo.firehose import relay_line
+from headgate.demo.log import DemoLog
+from headgate.demo.replica import DemoReplica
+from headgate.demo.watch import StreamWatch
 from headgate.pipeline.report import Report
 
 __all__ = ["demo_line", "demo_view"]

@@ -20,9 +20,9 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from headgate.demo.network.simulate import Network
 from headgate.relay.doors import SUBSCRIBE_REPOS
 from headgate.relay.service import Relay, RelaySettings, open_relay
-from headgate.relay.simulate import Network
 from headgate.runtime.ending import end
 from headgate.wire.atproto import MAX_FRAME_BYTES, read_frame, resequence
 

@@ -11,7 +11,7 @@ from importlib import resources
 from types import TracebackType
 from typing import Any, Self
 
-from headgate.relay.simulate import Network
+from headgate.demo.network.simulate import Network
 from headgate.runtime.listening import listen
 
 __all__ = ["DemoNetwork", "relay_line"]
@@ -58,7 +58,7 @@ class DemoNetwork:
 def _configuration(network: Network) -> str:
     with closing(listen("127.0.0.1", 0, backlog=1, where="relay.port")) as free:
         port = free.getsockname()[1]
-    template = resources.files("headgate.cli").joinpath("demo_network.toml").read_text(encoding="utf-8")
+    template = resources.files("headgate.demo").joinpath("network.toml").read_text(encoding="utf-8")
     return template % {
         "relay_port": port,
         "plc_url": network.directory.url,
