@@ -12,7 +12,7 @@ from headgate.control.endpoints import Endpoint
 from headgate.control.pipeline_routes import NO_PIPELINE, Control, answering
 from headgate.control.pipelines import NotFoundError
 from headgate.control.requests import SELECTORS, bad_request, json_body, number, refuse_unknown, selection, text
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 
 __all__ = ["dead_letter_endpoints"]
 
@@ -69,12 +69,12 @@ class _Handlers:
         return {"purged": await to_thread.run_sync(store.purge, selection(body))}
 
 
-def _target(body: dict[str, Any]) -> Destination:
+def _target(body: dict[str, Any]) -> Address:
     to = body["to"]
     if not isinstance(to, dict) or not to.get("topic"):
         raise bad_request('to is an object such as {"stream": "shop", "topic": "orders"}')
     refuse_unknown(to, ("stream", "topic"), where="to")
-    return Destination(text(to, "stream") or "", text(to, "topic") or "")
+    return Address(text(to, "stream") or "", text(to, "topic") or "")
 
 
 def dead_letter_endpoints(control: Control) -> list[Endpoint]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from headgate.config import Config
 from headgate.model import ConfigError, OccupiedError, UsageError
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
-from headgate.model.destination import Destination
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.routing.settings import RoutingSettings, routing_settings
@@ -165,7 +165,7 @@ class PipelineControl:
         key: str,
         chosen: Selection,
         *,
-        to: Destination | None = None,
+        to: Address | None = None,
     ) -> dict[str, Any]:
         """Send dead letters on."""
         supervisor = self.find(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.model.errors import (
     AuthError,
     CapacityError,
@@ -24,6 +24,7 @@ from headgate.model.position import Position
 from headgate.model.status import Status
 
 __all__ = [
+    "Address",
     "AuthError",
     "CapacityError",
     "ConfigError",
@@ -31,7 +32,6 @@ __all__ = [
     "DataError",
     "DeliveryError",
     "DependencyError",
-    "Destination",
     "HeadgateError",
     "InternalError",
     "Kind",

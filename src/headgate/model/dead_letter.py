@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.model.errors import UsageError
 
 __all__ = ["UNREADABLE", "DeadLetter", "Selection"]
@@ -19,7 +19,7 @@ class DeadLetter:
 
     message_id: str
     destination: str
-    wanted: Destination
+    wanted: Address
     reason: str
     position: str
     payload: bytes | None

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
-from headgate.model.destination import Destination
 from headgate.model.errors import CapacityError, StateError
 from headgate.runtime.disk import disk_error
 
@@ -196,7 +196,7 @@ def _row(letter: DeadLetter) -> tuple[Any, ...]:
 def _letter(row: tuple[Any, ...]) -> DeadLetter:
     number, message_id, destination, stream, topic, reason, error, position, key, partition, payload, *rest = row
     epoch, batch_id, at = rest
-    wanted = Destination(stream, topic)
+    wanted = Address(stream, topic)
     return DeadLetter(
         message_id, destination, wanted, reason, position, payload, error, key, partition, epoch, batch_id, at, number
     )

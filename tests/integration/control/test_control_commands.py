@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from headgate.cli.app import app
 from headgate.model import AuthError, ConnectError
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter
-from headgate.model.destination import Destination as Wanted
 from tests.integration.control.conftest import ROUTED, Shop, serving
 
 TOKEN = "a-token-of-a-test"
@@ -39,7 +39,7 @@ def test_commands_by_address(
     monkeypatch.chdir(tmp_path.parent)
     letters = shop.supervisor("p").spec.dead_letters
     assert letters is not None
-    letters.add([DeadLetter(f"o-{n}", "", Wanted("", "t"), "cap", str(n), b"x") for n in range(3)])
+    letters.add([DeadLetter(f"o-{n}", "", Address("", "t"), "cap", str(n), b"x") for n in range(3)])
     shown = run("status", "--json", "--url", url)
     assert [each["pipeline"] for each in json.loads(shown.stdout)["pipelines"]] == ["p", "plain"]
     assert "p" in run("pipeline", "show", "p", "--url", url).stdout

@@ -15,8 +15,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.model import DeliveryError, Status
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
-from headgate.model.destination import Destination as Wanted
 
 from .conftest import ROUTED, Shop, serving
 
@@ -162,9 +162,9 @@ def busy(tmp_path: Path) -> Shop:
     shop = Shop(path)
     routing = shop.supervisor("p").routing
     assert routing is not None
-    routing.table.admit([Wanted("shop", "orders"), Wanted("shop", "payments")])
+    routing.table.admit([Address("shop", "orders"), Address("shop", "payments")])
     for _ in range(5):
-        routing.table.failed("memory", Wanted("shop", "orders"), DeliveryError("no"))
+        routing.table.failed("memory", Address("shop", "orders"), DeliveryError("no"))
     routing.counts = replace(
         routing.counts,
         routed=7,
@@ -258,7 +258,7 @@ def test_what_is_not_understood_is_not_done(busy: Shop) -> None:
     letters = busy.supervisor("p").spec.dead_letters
     assert letters is not None
     letters.purge(Selection(all=True))
-    letters.add([DeadLetter(f"o-{n}", "", Wanted("", "t"), "cap", str(n), b"x") for n in range(3)])
+    letters.add([DeadLetter(f"o-{n}", "", Address("", "t"), "cap", str(n), b"x") for n in range(3)])
     kept = [letter.number for letter in letters.list()]
     base = "/pipelines/p/dead-letters"
     wrong: list[tuple[str, Any, str]] = [

@@ -15,7 +15,7 @@ from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.destinations.webhook import WebhookDestination, WebhookOptions
 from headgate.model import ConfigError, DeliveryError, Kind, Status
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.spec import PipelineSpec
 from headgate.sources.base import CDC, DESTRUCTIVE_POLLING, OPAQUE, POLLING, Mode, Offset
@@ -154,7 +154,7 @@ def test_v14_v19_refused_rows_become_dead_letters_and_can_be_replayed(
     store = supervisor.routing.dead_letters
     assert store.counts() == {reason: 20}
     letter = store.list(topic="c")[0]
-    assert (letter.wanted, letter.reason, letter.epoch) == (Wanted("", "c"), reason, 1)
+    assert (letter.wanted, letter.reason, letter.epoch) == (Address("", "c"), reason, 1)
     open_settings = make_spec(memory, routing=BY_KIND).routing
     assert open_settings is not None
     result = replay(store.list(), store, (memory,), open_settings)
@@ -540,6 +540,6 @@ def test_r49_a_mapping_is_fetched_with_its_token(make_spec: MakeSpec, serve: Ser
     route = {"type": "route", "field": "event.type", "mapping_url": url, "mapping_token": "secret"}
     spec = make_spec(MemoryDestination("m"), transforms=[route])
     assert spec.routing is not None
-    assert spec.routing.rules.lookups[0].mapping["order.paid"] == (Wanted("", "orders"), Wanted("s", "t"))
+    assert spec.routing.rules.lookups[0].mapping["order.paid"] == (Address("", "orders"), Address("s", "t"))
     with pytest.raises(ConfigError, match="401"):
         make_spec(MemoryDestination("m"), transforms=[route | {"mapping_token": "wrong"}])

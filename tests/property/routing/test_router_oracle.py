@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.router import ABSENT, KEY, KEY_STREAM, KEY_TOPIC, Router, key_columns, lookup_column
 from headgate.pipeline.routing.rules import Encoding, Lookup, Rules
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 NAMES = ("a", "b", "c.d", "public", "ä", "a/b", "*", " ")
 values = st.none() | st.sampled_from(("", *NAMES))
-destinations = st.builds(Destination, st.sampled_from(("", "s", "t")), st.sampled_from(("x", "y", "z")))
+destinations = st.builds(Address, st.sampled_from(("", "s", "t")), st.sampled_from(("x", "y", "z")))
 hostile_keys = (
     st.none()
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -73,8 +73,8 @@ def any_batch(draw: st.DrawFn, rules: Rules) -> tuple[pa.RecordBatch, list[Row]]
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays)), rows
 
 
-def slow_choice(rules: Rules, row: Row) -> list[Destination]:
-    found: set[Destination] = set()
+def slow_choice(rules: Rules, row: Row) -> list[Address]:
+    found: set[Address] = set()
     if rules.lookups:
         for number, lookup in enumerate(rules.lookups):
             targets = lookup.mapping.get(row[lookup_column(number)], ())
@@ -88,9 +88,9 @@ def slow_choice(rules: Rules, row: Row) -> list[Destination]:
         if topic or stream:
             topic = topic or (rules.default_topic if rules.use_default else None)
             if topic:
-                found.add(Destination(stream or rules.default_stream or "", topic))
+                found.add(Address(stream or rules.default_stream or "", topic))
     if not found and rules.use_default and rules.default_topic:
-        found.add(Destination(rules.default_stream or "", rules.default_topic))
+        found.add(Address(rules.default_stream or "", rules.default_topic))
     return sorted(found)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from headgate.config.routing import AdmissionSection, DestinationPattern
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission, Mode, Patterns, Reason
 
 SEGMENT = string.ascii_letters + string.digits + "_-"
@@ -29,23 +29,23 @@ def is_name(text: str) -> bool:
 @example("x", "ä")
 def test_only_names_are_admitted(topic: str, stream: str) -> None:
     valid = is_name(topic) and (not stream or is_name(stream))
-    assert Admission().refusal(Destination(stream, topic)) == (None if valid else Reason.INVALID_NAME)
+    assert Admission().refusal(Address(stream, topic)) == (None if valid else Reason.INVALID_NAME)
 
 
 segments = st.sampled_from(["*", "a", "b", "c"])
 entries = st.lists(st.tuples(segments, segments).filter(lambda entry: entry != ("*", "*")), max_size=5)
-wanted = st.builds(Destination, st.sampled_from(["", "a", "b", "c"]), st.sampled_from(["a", "b", "c", "d"]))
+wanted = st.builds(Address, st.sampled_from(["", "a", "b", "c"]), st.sampled_from(["a", "b", "c", "d"]))
 
 
 @given(entries, wanted)
-def test_a_list_says_what_its_entries_say(listed: list[tuple[str, str]], each: Destination) -> None:
+def test_a_list_says_what_its_entries_say(listed: list[tuple[str, str]], each: Address) -> None:
     matches = any(s in ("*", each.stream) and t in ("*", each.topic) for s, t in listed)
     assert (each in Patterns.of(listed)) == matches
 
 
 @given(st.sampled_from(["open", "allowlist", "denylist"]), entries, entries, wanted)
 def test_the_mode_says_which_list_counts(
-    mode: Mode, allowed: list[tuple[str, str]], denied: list[tuple[str, str]], each: Destination
+    mode: Mode, allowed: list[tuple[str, str]], denied: list[tuple[str, str]], each: Address
 ) -> None:
     refusal = Admission(mode, Patterns.of(allowed), Patterns.of(denied)).refusal(each)
     if mode == "allowlist":

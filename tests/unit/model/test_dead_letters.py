@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from headgate.model import CapacityError, StateError
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
-from headgate.model.destination import Destination
 from headgate.spool.dead_letters import DeadLetters
 
 
 def letter(number: int, topic: str = "t", reason: str = "cap", payload: bytes = b"1234567890") -> DeadLetter:
-    return DeadLetter(f"m-{number}", "", Destination("s", topic), reason, f"{number:04}", payload, at=1.0)
+    return DeadLetter(f"m-{number}", "", Address("s", topic), reason, f"{number:04}", payload, at=1.0)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_batch_that_comes_again_adds_nothing(path: Path) -> None:
 
 def test_everything_comes_back(path: Path) -> None:
     full = DeadLetter(
-        "m", "bus", Destination("s", "t"), "circuit_open", "p", b"\x00\xff", "why", b"k", 3, epoch=2, batch_id=9, at=1.5
+        "m", "bus", Address("s", "t"), "circuit_open", "p", b"\x00\xff", "why", b"k", 3, epoch=2, batch_id=9, at=1.5
     )
     store = DeadLetters(path)
     store.add([full])
@@ -163,7 +163,7 @@ def test_a_truncated_file(path: Path) -> None:
 CHILD = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.spool import dead_letters
 real = dead_letters._row
 def row(letter):
@@ -171,7 +171,7 @@ def row(letter):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(letter)
 store = dead_letters.DeadLetters(Path(sys.argv[1]))
-make = lambda n: dead_letters.DeadLetter(f"m-{n}", "", Destination("s", "t"), "cap", "p", b"x" * 100_000)
+make = lambda n: dead_letters.DeadLetter(f"m-{n}", "", Address("s", "t"), "cap", "p", b"x" * 100_000)
 store.add([make(n) for n in range(10)])
 dead_letters._row = row
 store.add([make(n) for n in range(10, 50)])

@@ -9,8 +9,8 @@ import pytest
 from headgate.destinations.base import TopicDefaults
 from headgate.destinations.memory import MemoryDestination
 from headgate.model import DeliveryError, record
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter
-from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.replay import replay
 from headgate.pipeline.routing.rules import Rules
@@ -26,7 +26,7 @@ def settings(admission: Admission = Admission(), partitions: int = 1) -> Routing
 
 def letter(number: int, topic: str, destination: str = "", partition: int | None = None) -> DeadLetter:
     return DeadLetter(
-        f"m{number}", destination, Destination("s", topic), "cap", "p", b"x", partition=partition, partition_key=None
+        f"m{number}", destination, Address("s", topic), "cap", "p", b"x", partition=partition, partition_key=None
     )
 
 
@@ -52,13 +52,13 @@ def test_a_letter_goes_to_those_that_lack_it(store: DeadLetters) -> None:
 def test_what_is_still_refused_stays(store: DeadLetters) -> None:
     target = FakeDestination()
     target.errors["b"] = DeliveryError("full", remedy="wait")
-    nowhere = DeadLetter("m4", "", Destination("", ""), "missing_destination", "p", b"x")
+    nowhere = DeadLetter("m4", "", Address("", ""), "missing_destination", "p", b"x")
     store.add([letter(1, "a"), letter(2, "b"), letter(3, "c"), nowhere])
     denied = Admission("denylist", denied=Patterns.of([("*", "c")]))
     result = replay(store.list(), store, (target,), settings(denied))
     assert (result.delivered, result.kept) == (1, {"full": 1, "denylist": 1, "missing_destination": 1})
     assert [each.message_id for each in store.list()] == ["m2", "m3", "m4"]
-    elsewhere = replay(store.list(), store, (target,), settings(), to=Destination("s", "rest"))
+    elsewhere = replay(store.list(), store, (target,), settings(), to=Address("s", "rest"))
     assert (elsewhere.delivered, store.list()) == (3, [])
 
 

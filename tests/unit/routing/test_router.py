@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headgate.model import record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing import router as module
 from headgate.pipeline.routing.router import KEY_TOPIC, Router, key_columns
 from headgate.pipeline.routing.rules import Lookup, Rules
@@ -35,7 +35,7 @@ def test_a_dictionary_with_unused_repeated_and_null_values() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([1, 2, 3, None], pa.int32()), dictionary)
     routed = Router(Rules(by_topic_column="c", default_topic="rest")).route(batch(**{KEY_TOPIC: column}))
     assert routed.rows.column(record.TOPIC).to_pylist() == ["a", "a", "rest", "rest"]
-    assert routed.wanted == (Destination("", "a"), Destination("", "rest"))
+    assert routed.wanted == (Address("", "a"), Address("", "rest"))
 
 
 def test_no_rows() -> None:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from headgate.model import StateError
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.epochs import EpochFile
 from headgate.pipeline.routing.rules import Lookup, Rules
 
-ROUTES = Rules(lookups=(Lookup({"b": (Destination("", "x"),), "a": (Destination("s", "y"),)}),), default_topic="rest")
+ROUTES = Rules(lookups=(Lookup({"b": (Address("", "x"),), "a": (Address("s", "y"),)}),), default_topic="rest")
 
 
 def test_an_epoch_belongs_to_its_routes(tmp_path: Path) -> None:
     path = tmp_path / "p" / "routes.json"
     assert EpochFile(path).number(ROUTES).epoch == 1
-    same = Rules(lookups=(Lookup({"a": (Destination("s", "y"),), "b": (Destination("", "x"),)}),), default_topic="rest")
+    same = Rules(lookups=(Lookup({"a": (Address("s", "y"),), "b": (Address("", "x"),)}),), default_topic="rest")
     assert EpochFile(path).number(replace(same, epoch=9)) == replace(ROUTES, epoch=1)
     changed = replace(ROUTES, default_topic="other")
     assert [EpochFile(path).number(each).epoch for each in (changed, changed, ROUTES, changed)] == [2, 2, 3, 4]

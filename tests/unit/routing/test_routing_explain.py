@@ -9,7 +9,7 @@ import pytest
 
 from headgate.destinations.base import TopicDefaults
 from headgate.model import ConnectError, DeliveryError
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.rules import Encoding, Lookup, Rules
 from headgate.pipeline.routing.settings import KeyPaths, RoutingSettings
@@ -105,9 +105,9 @@ def test_a_running_pipeline_is_asked_and_left_as_it_is() -> None:
     target = FakeDestination()
     settings = by_kind(Admission(max_destinations=1))
     table = DestinationTable([target], settings.admission, failure_threshold=1)
-    table.admit([Wanted("", "z")])
+    table.admit([Address("", "z")])
     assert admissions([{"kind": "a"}], settings, [target], table) == ["refused: cap -> dlq"]
-    table.failed("fake", Wanted("", "z"), DeliveryError("no"))
+    table.failed("fake", Address("", "z"), DeliveryError("no"))
     assert admissions([{"kind": "z"}], settings, [target], table) == ["refused: circuit_open -> dlq"]
     assert (table.active, table.describe()[0]["rows_total"], target.sent) == (1, 0, [])
 
@@ -115,6 +115,6 @@ def test_a_running_pipeline_is_asked_and_left_as_it_is() -> None:
 def test_several_destinations_of_the_configuration_may_differ() -> None:
     good, bad = FakeDestination("good"), FakeDestination("bad")
     table = DestinationTable([good, bad], Admission(), failure_threshold=1)
-    table.admit([Wanted("", "a")])
-    table.failed("bad", Wanted("", "a"), DeliveryError("no"))
+    table.admit([Address("", "a")])
+    table.failed("bad", Address("", "a"), DeliveryError("no"))
     assert admissions([{"kind": "a"}], by_kind(), [good, bad], table) == ["admitted; bad: refused: circuit_open -> dlq"]

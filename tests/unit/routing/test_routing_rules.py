@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.rules import Choice, Keys, Lookup, Rules
 
 COLUMNS = Rules(
-    by_table={"public.orders": Wanted("shop", "orders"), "public.bare": Wanted("", "bare")},
+    by_table={"public.orders": Address("shop", "orders"), "public.bare": Address("", "bare")},
     by_stream_column="tenant",
     by_topic_column="kind",
     default_stream="rest",
@@ -21,34 +21,34 @@ COLUMNS = Rules(
 @pytest.mark.parametrize(
     ("keys", "destination", "rule"),
     [
-        (Keys(stream="s", topic="t"), Wanted("s", "t"), "columns"),
-        (Keys("public", "orders", "s", "t"), Wanted("s", "t"), "columns, by_table"),
-        (Keys("public", "orders", None, "t"), Wanted("shop", "t"), "columns, by_table"),
-        (Keys("public", "orders", "s", None), Wanted("s", "orders"), "columns, by_table"),
-        (Keys("public", "orders"), Wanted("shop", "orders"), "by_table"),
-        (Keys("public", "bare"), Wanted("rest", "bare"), "by_table"),
-        (Keys("other", "orders"), Wanted("rest", "other"), "default"),
-        (Keys(stream="s"), Wanted("s", "other"), "columns, default_topic"),
-        (Keys(topic="t"), Wanted("rest", "t"), "columns"),
-        (Keys(stream="", topic=""), Wanted("rest", "other"), "default"),
-        (Keys(), Wanted("rest", "other"), "default"),
+        (Keys(stream="s", topic="t"), Address("s", "t"), "columns"),
+        (Keys("public", "orders", "s", "t"), Address("s", "t"), "columns, by_table"),
+        (Keys("public", "orders", None, "t"), Address("shop", "t"), "columns, by_table"),
+        (Keys("public", "orders", "s", None), Address("s", "orders"), "columns, by_table"),
+        (Keys("public", "orders"), Address("shop", "orders"), "by_table"),
+        (Keys("public", "bare"), Address("rest", "bare"), "by_table"),
+        (Keys("other", "orders"), Address("rest", "other"), "default"),
+        (Keys(stream="s"), Address("s", "other"), "columns, default_topic"),
+        (Keys(topic="t"), Address("rest", "t"), "columns"),
+        (Keys(stream="", topic=""), Address("rest", "other"), "default"),
+        (Keys(), Address("rest", "other"), "default"),
     ],
 )
-def test_a_column_wins_over_the_table_and_that_over_the_default(keys: Keys, destination: Wanted, rule: str) -> None:
+def test_a_column_wins_over_the_table_and_that_over_the_default(keys: Keys, destination: Address, rule: str) -> None:
     assert COLUMNS.choose(keys) == Choice((destination,), rule, by_default="default" in rule)
 
 
 def test_without_the_default_a_row_may_go_nowhere() -> None:
     rules = Rules(by_topic_column="kind", default_topic="other", use_default=False)
-    assert rules.choose(Keys(topic="t")).destinations == (Wanted("", "t"),)
+    assert rules.choose(Keys(topic="t")).destinations == (Address("", "t"),)
     assert rules.choose(Keys()).is_missing
     assert rules.choose(Keys(stream="s")).is_missing
 
 
 def routes(*stops: bool, default: str | None = None) -> Rules:
     mappings = [
-        {"a": (Wanted("", "x"), Wanted("", "y")), "b": (Wanted("", "x"),)},
-        {"a": (Wanted("", "x"), Wanted("", "z")), "c": (Wanted("s", "w"),)},
+        {"a": (Address("", "x"), Address("", "y")), "b": (Address("", "x"),)},
+        {"a": (Address("", "x"), Address("", "z")), "c": (Address("s", "w"),)},
     ]
     lookups = tuple(Lookup(m, stop, f"f{n}") for n, (m, stop) in enumerate(zip(mappings, stops, strict=True)))
     return Rules(lookups=lookups, default_topic=default)

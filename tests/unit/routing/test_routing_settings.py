@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from headgate.config.models import PipelineSection
 from headgate.model import ConfigError
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.settings import RoutingSettings, _parse_mapping, routing_settings
 from headgate.sources.base import CDC, DESTRUCTIVE_POLLING, OPAQUE, POLLING, Mode
 
@@ -49,14 +49,14 @@ def test_without_the_default_rows_may_be_missing_one(action: str) -> None:
 
 def test_tables_have_a_schema() -> None:
     found = settings(routing={"by_table": {"orders": "o", "crm.users": {"stream": "s", "topic": "u"}}})
-    assert found.rules.by_table == {"public.orders": Wanted("", "o"), "crm.users": Wanted("s", "u")}
+    assert found.rules.by_table == {"public.orders": Address("", "o"), "crm.users": Address("s", "u")}
     assert found.paths.tables
 
 
 def test_a_prewarm_creates_what_an_allowlist_names_in_full() -> None:
     listed = [{"stream": "s", "topic": "a"}, {"stream": "s"}, {"topic": "b"}]
     admission = {"mode": "allowlist", "allowlist": listed}
-    assert settings(routing={**BY_KIND, "admission": admission}).literal == (Wanted("s", "a"),)
+    assert settings(routing={**BY_KIND, "admission": admission}).literal == (Address("s", "a"),)
     assert settings(routing={**BY_KIND, "admission": {**admission, "mode": "open"}}).literal == ()
 
 
@@ -70,8 +70,8 @@ def test_routes() -> None:
     second = {"type": "route", "field": ["k", "l"], "mapping": {"1/2": "z"}, "match": "all", "default_topic": "rest"}
     found = settings(transforms=[first, second])
     one, two = found.rules.lookups
-    assert one.mapping == {"a": (Wanted("s", "x"), Wanted("t", "y"))}
-    assert (one.stops, two.stops, two.mapping) == (True, False, {"1/2": (Wanted("", "z"),)})
+    assert one.mapping == {"a": (Address("s", "x"), Address("t", "y"))}
+    assert (one.stops, two.stops, two.mapping) == (True, False, {"1/2": (Address("", "z"),)})
     assert (found.rules.default_stream, found.rules.default_topic) == (None, "rest")
     assert found.paths.lookups == (("event.type",), ("k", "l"))
     assert [(pick.name, pick.paths) for pick in found.paths.picks()][-2:] == [

@@ -11,12 +11,12 @@ import pytest
 
 from headgate.destinations.base import TopicDefaults
 from headgate.model import ConnectError, DeliveryError
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission, Patterns, Reason
 from headgate.pipeline.routing.table import DestinationTable
 from tests.unit.routing.routing_fakes import FakeDestination
 
-A, B, C = (Wanted("s", topic) for topic in "abc")
+A, B, C = (Address("s", topic) for topic in "abc")
 
 
 def test_a_destination_is_admitted_and_created_at_every_target() -> None:

@@ -22,7 +22,7 @@ from headgate.model import (
     StateError,
     record,
 )
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing import task as module
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.plan import Earlier, Plan, TaskReport
@@ -49,8 +49,8 @@ def batch(*rows: tuple[str | None, str | None], first: int = 0, **columns: pa.Ar
 
 
 def known(*topics: str, partitions: int = 1, names: Sequence[str] = ("fake",), **more: Any) -> Known:
-    listed: Mapping[Wanted, Mapping[str, int]] = {
-        Wanted(*topic.split("/")): dict.fromkeys(names, partitions) for topic in topics
+    listed: Mapping[Address, Mapping[str, int]] = {
+        Address(*topic.split("/")): dict.fromkeys(names, partitions) for topic in topics
     }
     return Known(listed, **more)
 
@@ -177,21 +177,21 @@ def test_what_was_acknowledged_is_not_sent_again(target: FakeDestination) -> Non
 
 def test_an_open_circuit_refuses_at_one_target_alone() -> None:
     one, two = FakeDestination("one"), FakeDestination("two")
-    given = known("s/a", names=("one", "two"), open=frozenset({("one", Wanted("s", "a"))}))
+    given = known("s/a", names=("one", "two"), open=frozenset({("one", Address("s", "a"))}))
     done = run(make_plan(one, targets=(one, two), known=given, on_refusal="dlq"), batch(("s", "a")))
     assert (one.rows, two.rows) == ([], [("s", "a", "m0")])
     assert [(row["destination"], row["reason"]) for row in done.dead] == [("one", "circuit_open")]
 
 
 def test_an_open_circuit_as_an_error_comes_before_any_send(target: FakeDestination) -> None:
-    given = known("s/a", "s/b", open=frozenset({("fake", Wanted("s", "b"))}))
+    given = known("s/a", "s/b", open=frozenset({("fake", Address("s", "b"))}))
     with pytest.raises(DeliveryError, match="circuit_open"):
         run(make_plan(target, known=given, on_refusal="error"), batch(("s", "a"), ("s", "b")))
     assert target.sent == []
 
 
 def test_a_destination_that_could_not_be_created_is_a_failure(target: FakeDestination) -> None:
-    given = Known({Wanted("s", "a"): {"fake": 0}, Wanted("s", "b"): {"fake": 1}})
+    given = Known({Address("s", "a"): {"fake": 0}, Address("s", "b"): {"fake": 1}})
     done = run(make_plan(target, known=given), batch(("s", "a"), ("s", "b")))
     assert target.rows == [("s", "b", "m1")]
     ((name, stream, topic, error),) = done.report.failed
@@ -304,7 +304,7 @@ def test_v9_v17_partitions_out_of_range(target: FakeDestination) -> None:
 def test_bounds_are_those_of_each_target() -> None:
     small, large = FakeDestination("small"), FakeDestination("large")
     rules = Rules(by_topic_column="t", default_topic="rest", partition_key_column="p", encoding="partition_id")
-    given = Known({Wanted("", "a"): {"small": 2, "large": 8}})
+    given = Known({Address("", "a"): {"small": 2, "large": 8}})
     plan = make_plan(small, targets=(small, large), rules=rules, known=given)
     run(plan, batch((None, "a"), (None, "a"), **{KEY: pa.array(["1", "5"])}))
     assert (len(small.rows), len(large.rows)) == (1, 2)
@@ -318,7 +318,7 @@ def test_echo_hands_the_rows_back(target: FakeDestination) -> None:
 
 
 def test_copies_have_ids_of_their_own(target: FakeDestination) -> None:
-    lookup = Lookup({"k": (Wanted("", "x"), Wanted("", "y"))})
+    lookup = Lookup({"k": (Address("", "x"), Address("", "y"))})
     rows = batch((None, None), _route_0=pa.array(["k"]))
     run(make_plan(target, "/x", "/y", rules=Rules(lookups=(lookup,))), rows)
     assert target.rows == [("", "x", "m0"), ("", "y", "m0~1")]
@@ -331,7 +331,7 @@ def test_changes_without_the_routing_column_are_counted(target: FakeDestination)
 
 def lookup(**routes: str) -> Rules:
     """Routes of the value of a column, to topics: `a="x y"`."""
-    mapping = {value: tuple(Wanted("", topic) for topic in topics.split()) for value, topics in routes.items()}
+    mapping = {value: tuple(Address("", topic) for topic in topics.split()) for value, topics in routes.items()}
     return Rules(lookups=(Lookup(mapping),), use_default=False)
 
 

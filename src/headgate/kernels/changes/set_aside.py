@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from headgate.kernels.changes.gaps import Filled
 from headgate.model import HeadgateError
+from headgate.model.address import Address
 from headgate.model.dead_letter import UNREADABLE, DeadLetter
-from headgate.model.destination import Destination
 from headgate.wire.envelope import GAP_PREFIX, Event, Operation
 from headgate.wire.pgoutput import UNCHANGED, Relation, Row
 
@@ -48,7 +48,7 @@ def letter_of(event: Event, error: HeadgateError, origin: str, position: str, su
         "old": None if event.old is None else _shown(event.relation, event.old),
     }
     payload = json.dumps(shown, ensure_ascii=False).encode()
-    wanted = Destination("", subject)
+    wanted = Address("", subject)
     return DeadLetter(f"{origin}-{position}", "", wanted, UNREADABLE, position, payload, error=str(error))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 
 __all__ = ["Admission", "Patterns", "Reason"]
 
@@ -35,21 +35,21 @@ class Reason(enum.StrEnum):
 class Patterns:
     """Entries of a list by what they leave open, so that looking one up takes three steps however long the list."""
 
-    exact: frozenset[Destination] = frozenset()
+    exact: frozenset[Address] = frozenset()
     streams: frozenset[str] = frozenset()  # any topic in these
     topics: frozenset[str] = frozenset()  # these, in any stream
 
     @classmethod
     def of(cls, entries: Iterable[tuple[str, str]]) -> Patterns:
         """Entries are pairs of stream and topic, `*` for any."""
-        listed = [Destination(*entry) for entry in entries]
+        listed = [Address(*entry) for entry in entries]
         return cls(
             frozenset(entry for entry in listed if "*" not in entry),
             frozenset(entry.stream for entry in listed if entry.topic == "*"),
             frozenset(entry.topic for entry in listed if entry.stream == "*"),
         )
 
-    def __contains__(self, wanted: Destination) -> bool:
+    def __contains__(self, wanted: Address) -> bool:
         return wanted in self.exact or wanted.stream in self.streams or wanted.topic in self.topics
 
 
@@ -63,7 +63,7 @@ class Admission:
     max_destinations: int = 256
     max_concurrent: int = 16
 
-    def refusal(self, wanted: Destination) -> Reason | None:
+    def refusal(self, wanted: Address) -> Reason | None:
         """Why a destination is refused whatever else is known of it; None if it is not."""
         if not _NAME.fullmatch(wanted.topic) or (wanted.stream and not _NAME.fullmatch(wanted.stream)):
             return Reason.INVALID_NAME

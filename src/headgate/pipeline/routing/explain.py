@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, LocalDestination, Sender, SendResult, TopicDefaults
 from headgate.model import ConnectError, HeadgateError, record
-from headgate.model.destination import Destination as Wanted
+from headgate.model.address import Address
 from headgate.pipeline.routing.plan import Plan, TaskReport
 from headgate.pipeline.routing.router import KEY, KEY_STREAM, KEY_TOPIC, Router, key_bytes, key_number, lookup_column
 from headgate.pipeline.routing.rules import Choice
@@ -83,7 +83,7 @@ class _Notes(Sender):
     def send(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows
         pairs = zip(batch.column(record.TOPIC).to_pylist(), batch.column(record.MESSAGE_ID).to_pylist(), strict=True)
-        self._target.taken.update((_number(message_id), Wanted(self._stream, topic)) for topic, message_id in pairs)
+        self._target.taken.update((_number(message_id), Address(self._stream, topic)) for topic, message_id in pairs)
 
     def finish(self) -> SendResult:
         return SendResult(self._target.name, self._rows, 0)
@@ -95,8 +95,8 @@ class Rehearsed(Destination):
 
     real: Destination
     name: str = ""
-    taken: set[tuple[int, Wanted]] = field(default_factory=set)
-    creates: dict[Wanted, str] = field(default_factory=dict)
+    taken: set[tuple[int, Address]] = field(default_factory=set)
+    creates: dict[Address, str] = field(default_factory=dict)
     away: HeadgateError | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Rehearsed(Destination):
 
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         """What it would have to make is noted; what it could not make is raised."""
-        wanted = Wanted(stream or "", topic)
+        wanted = Address(stream or "", topic)
         if self.away is None:
             try:
                 missing = self.real.missing(stream, topic)
@@ -158,8 +158,8 @@ class _Rehearsal:
         self._remote = [each for each in self.targets if not isinstance(each.real, LocalDestination)]
         self.local = [each for each in self.targets if isinstance(each.real, LocalDestination)]
         self.table = table.rehearsed(self.targets) if table else self._new_table()
-        self.refused: dict[tuple[int, Wanted], dict[str, str]] = {}  # by destination; the empty name is all of them
-        self.failed: dict[tuple[str, Wanted], str] = {}
+        self.refused: dict[tuple[int, Address], dict[str, str]] = {}  # by destination; the empty name is all of them
+        self.failed: dict[tuple[str, Address], str] = {}
 
     def _new_table(self) -> DestinationTable:
         settings = self.settings
@@ -171,12 +171,12 @@ class _Rehearsal:
             dead, report = self._attempt(plan, made)
             if not report.unknown:
                 break
-            self.table.admit(Wanted(*each) for each in report.unknown)
+            self.table.admit(Address(*each) for each in report.unknown)
         for row in dead:
-            key = (_number(row[record.MESSAGE_ID]), Wanted(row[record.STREAM], row[record.TOPIC]))
+            key = (_number(row[record.MESSAGE_ID]), Address(row[record.STREAM], row[record.TOPIC]))
             self.refused.setdefault(key, {})[row["destination"]] = row["reason"]
         for name, stream, topic, _ in report.failed:
-            wanted = Wanted(stream, topic)
+            wanted = Address(stream, topic)
             error = self.table.creation_error(name, wanted)
             self.failed[name, wanted] = error.message if error else "it cannot be created"
 
@@ -204,12 +204,12 @@ class _Rehearsal:
                 dead += batch.to_pylist()
                 continue
             for row in batch.to_pylist():
-                wanted = Wanted(row[record.STREAM] or "", row[record.TOPIC])
+                wanted = Address(row[record.STREAM] or "", row[record.TOPIC])
                 for target in self.local:
                     target.taken.add((_number(row[record.MESSAGE_ID]), wanted))
         raise AssertionError("a task ends with its report")
 
-    def verdict(self, number: int, wanted: Wanted, key: str | None) -> Verdict:
+    def verdict(self, number: int, wanted: Address, key: str | None) -> Verdict:
         counts = self.table.known().partitions.get(wanted, {})
         count = max(counts.values(), default=0) or self.settings.defaults.partitions
         creates = [f"{each.name}: {each.creates[wanted]}" for each in self.targets if wanted in each.creates]
@@ -221,7 +221,7 @@ class _Rehearsal:
             tuple(creates) if admission.startswith("admitted") else (),
         )
 
-    def _admission(self, number: int, wanted: Wanted) -> str:
+    def _admission(self, number: int, wanted: Address) -> str:
         action = self.settings.on_refusal
         reasons = self.refused.get((number, wanted), {})
         if "" in reasons:

@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.destinations.base import Destination as Target
-from headgate.destinations.base import Lane, SendResult
+from headgate.destinations.base import Destination, Lane, SendResult
 from headgate.model import ConfigError, DataError, DeliveryError, HeadgateError, OccupiedError, StateError, record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.plan import Group, Plan, TaskReport, error_of
 from headgate.pipeline.routing.refusals import Refusals
@@ -36,7 +35,7 @@ class Rows:
     """Rows, their destinations `wanted[index[row]]`, and the values that they were routed by, `keys[code[row]]`."""
 
     batch: pa.RecordBatch
-    wanted: tuple[Destination, ...]
+    wanted: tuple[Address, ...]
     index: Indices
     code: Indices
     keys: tuple[Keys, ...]
@@ -51,7 +50,7 @@ class Rows:
 class _Load:
     """What one sender is given."""
 
-    target: Target
+    target: Destination
     stream: str
     batches: list[pa.RecordBatch]
 
@@ -80,7 +79,7 @@ class Lanes:
             if rest.batches:
                 self._book(rest, self._send(rest), refusals)
 
-    def _loads(self, target: Target, parts: Sequence[Rows], refusals: Refusals) -> list[_Load]:
+    def _loads(self, target: Destination, parts: Sequence[Rows], refusals: Refusals) -> list[_Load]:
         in_order = [
             each
             for rows in parts
@@ -93,7 +92,7 @@ class Lanes:
             lanes.setdefault(stream, []).append(batch)
         return [_Load(target, stream, batches) for stream, batches in lanes.items()]
 
-    def _allowed(self, target: Target, rows: Rows, refusals: Refusals) -> Rows:
+    def _allowed(self, target: Destination, rows: Rows, refusals: Refusals) -> Rows:
         """Rows for one configured destination: not those it has, nor those it must be left alone with."""
         keep = np.ones(len(rows.index), dtype=np.bool_)
         for number, wanted in enumerate(rows.wanted):
@@ -104,7 +103,7 @@ class Lanes:
                 keep |= self._allowed_of(target, wanted, rows.batch, of_it, rest, refusals)
         return rows.where(keep)
 
-    def _delivered(self, target: Target, wanted: Destination, rows: Rows) -> Bools:
+    def _delivered(self, target: Destination, wanted: Address, rows: Rows) -> Bools:
         """Rows that the destination has, or that it had by routes of before a reload."""
         task, group = self._report.task, (target.name, wanted.stream, wanted.topic)
         if (task, group) in self._plan.done:
@@ -118,8 +117,8 @@ class Lanes:
 
     def _allowed_of(
         self,
-        target: Target,
-        wanted: Destination,
+        target: Destination,
+        wanted: Address,
         batch: pa.RecordBatch,
         of_it: Bools,
         rest: Bools,
@@ -205,7 +204,7 @@ class Lanes:
         """
         rows = pa.Table.from_batches(load.batches).combine_chunks()
         if isinstance(error, ConfigError) or rows.num_rows == 1:
-            wanted = Destination(load.stream, topic)
+            wanted = Address(load.stream, topic)
             for batch in rows.to_batches():
                 refusals.refuse(batch, wanted, Reason.UNSERVABLE, load.target.name, error.message)
             return

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headgate.destinations.base import Destination as Target
+from headgate.destinations.base import Destination
 from headgate.model import HeadgateError, InternalError
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.rules import Keys, Rules
 from headgate.pipeline.routing.table import Known
@@ -28,7 +28,7 @@ class Earlier:
     rules: Rules
     done: frozenset[tuple[int, Group]]  # (task, group)
 
-    def has(self, task: int, name: str, wanted: Destination, keys: Keys) -> bool:
+    def has(self, task: int, name: str, wanted: Address, keys: Keys) -> bool:
         """Whether a row of these values needs not go there: it is there, or was delivered wherever it had to go."""
         given = self.rules.choose(keys).destinations
         there = {each for each in given if (task, (name, each.stream, each.topic)) in self.done}
@@ -39,7 +39,7 @@ class Earlier:
 class Plan:
     """Everything a task is given: rules, what is known of destinations, and what it need not send again."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[Destination, ...]
     rules: Rules
     admission: Admission
     known: Known

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model import DeliveryError, record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.plan import Plan, TaskReport
 from headgate.pipeline.routing.router import key_columns
@@ -14,7 +14,7 @@ from headgate.pipeline.routing.router import key_columns
 __all__ = ["DEAD_SCHEMA", "Refusals"]
 
 _SAMPLES = 5
-_NOWHERE = Destination("", "")
+_NOWHERE = Address("", "")
 _REMEDIES = {
     Reason.CAP: "raise admission.max_destinations",
     Reason.DENYLIST: "take it off the denylist",
@@ -64,9 +64,7 @@ class Refusals:
         if self._plan.on_missing == "dlq":
             self.dead.append(_dead(rows, "", _NOWHERE, Reason.MISSING))
 
-    def refuse(
-        self, rows: pa.RecordBatch, wanted: Destination, reason: Reason, name: str = "", cause: str = ""
-    ) -> None:
+    def refuse(self, rows: pa.RecordBatch, wanted: Address, reason: Reason, name: str = "", cause: str = "") -> None:
         """Rows that may not have their destination: none of the configured ones, or that of a name."""
         if not rows.num_rows:
             return
@@ -87,7 +85,7 @@ def _without_descriptions(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pc.fill_null(pc.not_equal(rows.column(record.OP), "schema"), True))
 
 
-def _dead(rows: pa.RecordBatch, name: str, wanted: Destination, reason: Reason, error: str = "") -> pa.RecordBatch:
+def _dead(rows: pa.RecordBatch, name: str, wanted: Address, reason: Reason, error: str = "") -> pa.RecordBatch:
     count = rows.num_rows
 
     def given(column: str, kind: pa.DataType) -> pa.Array:

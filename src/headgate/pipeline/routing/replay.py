@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.destinations.base import Destination as Target
-from headgate.destinations.base import Lane, LocalDestination
+from headgate.destinations.base import Destination, Lane, LocalDestination
 from headgate.model import HeadgateError, record
+from headgate.model.address import Address
 from headgate.model.dead_letter import UNREADABLE, DeadLetter
-from headgate.model.destination import Destination
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.plan import error_of
 from headgate.pipeline.routing.settings import RoutingSettings
@@ -36,9 +35,9 @@ class ReplayResult:
 def replay(
     letters: Sequence[DeadLetter],
     store: DeadLetters,
-    targets: Sequence[Target],
+    targets: Sequence[Destination],
     settings: RoutingSettings,
-    to: Destination | None = None,
+    to: Address | None = None,
 ) -> ReplayResult:
     """Deliver letters; each is forgotten once every destination it was for has acknowledged it."""
     kept: dict[str, int] = {}
@@ -54,7 +53,7 @@ def replay(
 
 
 def _groups(letters: Sequence[DeadLetter]) -> list[list[DeadLetter]]:
-    groups: dict[tuple[str, Destination, bool], list[DeadLetter]] = {}
+    groups: dict[tuple[str, Address, bool], list[DeadLetter]] = {}
     for letter in letters:
         key = (letter.destination, letter.wanted, letter.reason == UNREADABLE)
         groups.setdefault(key, []).append(letter)
@@ -71,7 +70,7 @@ def _refusal(letter: DeadLetter, admission: Admission) -> str:
     return refused.value if refused else ""
 
 
-def _deliver(letters: list[DeadLetter], targets: Sequence[Target], settings: RoutingSettings) -> str:
+def _deliver(letters: list[DeadLetter], targets: Sequence[Destination], settings: RoutingSettings) -> str:
     """Empty when all is well, else what is wrong."""
     wanted = letters[0].wanted
     batch_id = -time.time_ns() // 1000  # of no query's batches, and of no other replay

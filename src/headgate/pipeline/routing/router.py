@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model import record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.rules import Choice, Keys, Rules
 from headgate.sources.base import ABSENT
 
@@ -64,7 +64,7 @@ class Routed:
     """Rows with a destination each: `wanted[index[row]]`. A row with several stands there several times."""
 
     rows: pa.RecordBatch
-    wanted: tuple[Destination, ...]
+    wanted: tuple[Address, ...]
     index: Indices
     missing: pa.RecordBatch  # rows that no rule gives a destination
     code: Indices  # of each row: the values that it was routed by are `keys[code[row]]`
@@ -154,7 +154,7 @@ class Router:
         codes: Indices,
         per_row: Indices,
         choices: list[Choice],
-        number: dict[Destination, int],
+        number: dict[Address, int],
     ) -> tuple[pa.RecordBatch, Indices]:
         """Rows once per destination, without those that have none. Copies get message ids of their own."""
         flat = np.array([number[target] for choice in choices for target in choice.destinations], dtype=np.int64)
@@ -173,7 +173,7 @@ class Router:
             rows = rows.set_column(at, record.MESSAGE_ID, ids)
         return rows, index
 
-    def _delivery(self, rows: pa.RecordBatch, wanted: tuple[Destination, ...], index: Indices) -> pa.RecordBatch:
+    def _delivery(self, rows: pa.RecordBatch, wanted: tuple[Address, ...], index: Indices) -> pa.RecordBatch:
         """The columns a sender takes."""
         at = pa.array(index)
         columns = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 
 __all__ = ["Choice", "Encoding", "Keys", "Lookup", "Rules"]
 
@@ -28,7 +28,7 @@ class Keys:
 class Lookup:
     """One `route`: a value -> destinations, found in one step however many there are."""
 
-    mapping: Mapping[str, tuple[Destination, ...]]
+    mapping: Mapping[str, tuple[Address, ...]]
     stops: bool = True  # a match ends the search
     field: str = ""  # what it looks at, for people
 
@@ -37,7 +37,7 @@ class Lookup:
 class Choice:
     """Where a row goes, and the rule that said so. No destinations: nobody said."""
 
-    destinations: tuple[Destination, ...]
+    destinations: tuple[Address, ...]
     rule: str
     by_default: bool = False
 
@@ -51,7 +51,7 @@ class Rules:
     """All rules of a pipeline at one epoch."""
 
     lookups: tuple[Lookup, ...] = ()
-    by_table: Mapping[str, Destination] = field(default_factory=dict)
+    by_table: Mapping[str, Address] = field(default_factory=dict)
     by_stream_column: str | None = None
     by_topic_column: str | None = None
     default_stream: str | None = None
@@ -65,11 +65,11 @@ class Rules:
         """The destinations of a row with these values, in a fixed order and each once."""
         choice = self._by_lookups(keys) if self.lookups else self._by_columns(keys)
         if choice.is_missing and self.use_default and self.default_topic:
-            return Choice((Destination(self.default_stream or "", self.default_topic),), "default", by_default=True)
+            return Choice((Address(self.default_stream or "", self.default_topic),), "default", by_default=True)
         return choice
 
     def _by_lookups(self, keys: Keys) -> Choice:
-        found: set[Destination] = set()
+        found: set[Address] = set()
         rules: list[str] = []
         for lookup, value in zip(self.lookups, keys.values, strict=True):
             targets = lookup.mapping.get(value) if value is not None else None
@@ -95,4 +95,4 @@ class Rules:
             rule += ", default_topic"
         if not stream:
             stream = self.default_stream
-        return Choice((Destination(stream or "", topic),) if topic else (), rule, by_default)
+        return Choice((Address(stream or "", topic),) if topic else (), rule, by_default)

@@ -18,11 +18,10 @@ from typing import Any
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from headgate.destinations.base import Destination as Target
-from headgate.destinations.base import LocalDestination, SendResult
+from headgate.destinations.base import Destination, LocalDestination, SendResult
 from headgate.model import DataError, DeliveryError, record
+from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter
-from headgate.model.destination import Destination
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.epochs import EpochFile
 from headgate.pipeline.routing.job import Outcome, run_job
@@ -72,7 +71,7 @@ class Routing:
     def __init__(
         self,
         settings: RoutingSettings,
-        targets: Sequence[Target],
+        targets: Sequence[Destination],
         dead_letters: DeadLetters,
         *,
         pipeline: str,
@@ -135,7 +134,7 @@ class Routing:
             outcome = run_job(frame, self._plan(settings), rows)
             if not outcome.unknown:
                 return outcome
-            self.table.admit(Destination(*each) for each in outcome.unknown)
+            self.table.admit(Address(*each) for each in outcome.unknown)
         raise DataError(
             "a batch names new destinations without end",
             where=f"pipelines.{self._pipeline}.routing",
@@ -166,13 +165,13 @@ class Routing:
         progress = self._progress
         for task, name, stream, topic, rows in outcome.sent:
             progress.done.add((task, (name, stream, topic)))
-            self.table.succeeded(name, Destination(stream, topic), rows)
+            self.table.succeeded(name, Address(stream, topic), rows)
         told: set[Group] = set()
         for name, stream, topic, error in outcome.failed:
             # A destination that could not be created has been told already.
-            if (name, stream, topic) not in told and self.table.is_created(name, Destination(stream, topic)):
+            if (name, stream, topic) not in told and self.table.is_created(name, Address(stream, topic)):
                 told.add((name, stream, topic))
-                self.table.failed(name, Destination(stream, topic), error)
+                self.table.failed(name, Address(stream, topic), error)
         progress.results += outcome.results
 
     def _check(self, outcome: Outcome) -> None:
@@ -180,12 +179,12 @@ class Routing:
         if not outcome.failed:
             return
         name, stream, topic, error = outcome.failed[0]
-        error = self.table.creation_error(name, Destination(stream, topic)) or error
+        error = self.table.creation_error(name, Address(stream, topic)) or error
         groups = {(each[0], each[1], each[2]) for each in outcome.failed}
         more = f" (and {len(groups) - 1} more destinations)" if len(groups) > 1 else ""
         cls = type(error) if error.retry.value == "backoff" else DeliveryError
         raise cls(
-            f"{Destination(stream, topic)}: {error.message}{more}",
+            f"{Address(stream, topic)}: {error.message}{more}",
             where=error.where or f"destinations.{name}",
             remedy=error.remedy,
         )
@@ -248,7 +247,7 @@ def _letter(row: dict[str, Any], batch_id: int, epoch: int, origin: str) -> Dead
     return DeadLetter(
         message_id=message_id,
         destination=row["destination"],
-        wanted=Destination(row[record.STREAM], row[record.TOPIC]),
+        wanted=Address(row[record.STREAM], row[record.TOPIC]),
         reason=row["reason"],
         position=message_id.removeprefix(f"{origin}-"),
         payload=row[record.PAYLOAD],

@@ -14,7 +14,7 @@ from headgate.config.models import PipelineSection
 from headgate.config.routing import DestinationPattern, RouteTransform, RoutingSection, Target, Targets
 from headgate.destinations.base import TopicDefaults
 from headgate.model import ConfigError, ConnectError, record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.router import KEY, KEY_STREAM, KEY_TOPIC, lookup_column
 from headgate.pipeline.routing.rules import Lookup, Rules
@@ -63,7 +63,7 @@ class RoutingSettings:
     admission: Admission
     on_missing: Action
     on_refusal: Action
-    literal: tuple[Destination, ...] = ()  # what a prewarm creates
+    literal: tuple[Address, ...] = ()  # what a prewarm creates
     prewarm_deadline_s: float = 60.0
     defaults: TopicDefaults = field(default_factory=TopicDefaults)
     breaker_threshold: int = 5
@@ -87,7 +87,7 @@ def routing_settings(section: PipelineSection, mode: Mode, *, where: str, epoch:
         ),
         on_missing="error" if admission.on_missing_destination == "default" else admission.on_missing_destination,
         on_refusal=admission.on_admission_failure or refusal,
-        literal=tuple(Destination(e.stream, e.topic) for e in admission.allowlist if e.literal)
+        literal=tuple(Address(e.stream, e.topic) for e in admission.allowlist if e.literal)
         if admission.mode == "allowlist"
         else (),
         prewarm_deadline_s=routing.startup_prewarm_deadline,
@@ -193,8 +193,8 @@ def _parse_mapping(body: bytes, url: str, where: str) -> dict[str, tuple[Target,
     )
 
 
-def _destination(target: Target, stream: str | None = None) -> Destination:
-    return Destination(target.stream or stream or "", target.topic)
+def _destination(target: Target, stream: str | None = None) -> Address:
+    return Address(target.stream or stream or "", target.topic)
 
 
 def _table(name: str) -> str:

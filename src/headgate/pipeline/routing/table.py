@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from headgate.destinations.base import Destination as Target
-from headgate.destinations.base import TopicDefaults
+from headgate.destinations.base import Destination, TopicDefaults
 from headgate.model import ConnectError, HeadgateError
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission, Reason
 from headgate.pipeline.routing.breaker import Breaker, BreakerState
 from headgate.pipeline.routing.prewarm import prewarm
@@ -48,10 +47,10 @@ class Entry:
 class Known:
     """What executors know of destinations: partitions of those that may be sent to, and which are left alone."""
 
-    partitions: Mapping[Destination, Mapping[str, int]] = field(default_factory=dict)
-    open: frozenset[tuple[str, Destination]] = frozenset()
+    partitions: Mapping[Address, Mapping[str, int]] = field(default_factory=dict)
+    open: frozenset[tuple[str, Address]] = frozenset()
     is_full: bool = False  # no further destination is admitted
-    causes: Mapping[tuple[str, Destination], str] = field(default_factory=dict)  # why those are left alone
+    causes: Mapping[tuple[str, Address], str] = field(default_factory=dict)  # why those are left alone
 
 
 class DestinationTable:
@@ -59,7 +58,7 @@ class DestinationTable:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[Destination],
         admission: Admission,
         *,
         defaults: TopicDefaults = TopicDefaults(),  # noqa: B008 - frozen
@@ -74,7 +73,7 @@ class DestinationTable:
         self._cool_down_s = cool_down_s
         self._clock = clock
         self._lock = threading.Lock()
-        self._entries: dict[Destination, dict[str, Entry]] = {}
+        self._entries: dict[Address, dict[str, Entry]] = {}
         self._created: list[int] = [0] * (len(LATENCY_BUCKETS_S) + 1)  # a histogram, not cumulative
         self._created_seconds = 0.0
 
@@ -88,7 +87,7 @@ class DestinationTable:
             for entry in self._all():
                 entry.breaker.threshold, entry.breaker.cool_down_s = failure_threshold, cool_down_s
 
-    def rehearsed(self, targets: Sequence[Target]) -> DestinationTable:
+    def rehearsed(self, targets: Sequence[Destination]) -> DestinationTable:
         """A copy that others can try things on: what is known of destinations, with these in place of the real ones."""
         with self._lock:
             copied = DestinationTable(
@@ -124,7 +123,7 @@ class DestinationTable:
             is_full = len(self._entries) >= self._admission.max_destinations
             return Known(partitions, frozenset(is_open), is_full, is_open)
 
-    def admit(self, wanted: Iterable[Destination]) -> None:
+    def admit(self, wanted: Iterable[Address]) -> None:
         """Take up destinations as far as there is room, and create them. A server that is away raises."""
         wanted = sorted(set(wanted))
         with self._lock:
@@ -134,7 +133,7 @@ class DestinationTable:
             listed = [each for each in wanted if each in self._entries]
         self.ensure(listed)
 
-    def ensure(self, wanted: Iterable[Destination]) -> None:
+    def ensure(self, wanted: Iterable[Address]) -> None:
         """Create what is not known to exist. A failure counts against its destination alone."""
         todo = [
             (target, each)
@@ -150,12 +149,12 @@ class DestinationTable:
         if away:
             raise away[0]
 
-    def _ensure(self, target: Target, wanted: Destination) -> ConnectError | None:
+    def _ensure(self, target: Destination, wanted: Address) -> ConnectError | None:
         entry = self._entries[wanted][target.name]
         with entry.making:
             return None if entry.partitions else self._create(target, wanted)
 
-    def _create(self, target: Target, wanted: Destination) -> ConnectError | None:
+    def _create(self, target: Destination, wanted: Address) -> ConnectError | None:
         began = time.perf_counter()
         try:
             partitions = target.ensure_topic(wanted.stream or None, wanted.topic, self._defaults)
@@ -170,7 +169,7 @@ class DestinationTable:
             self._entries[wanted][target.name].partitions = partitions
         return None
 
-    def prewarm(self, literal: Iterable[Destination], deadline_s: float) -> None:
+    def prewarm(self, literal: Iterable[Address], deadline_s: float) -> None:
         """Create what the allowlist names, side by side. Whatever fails or is late comes with its first row."""
         listed = sorted(set(literal))
         with self._lock:
@@ -179,7 +178,7 @@ class DestinationTable:
         pairs = [(target, each) for each in listed for target in self._targets]
         prewarm({f"{target.name}:{each}": partial(self._ensure, target, each) for target, each in pairs}, deadline_s)
 
-    def succeeded(self, name: str, wanted: Destination, rows: int) -> None:
+    def succeeded(self, name: str, wanted: Address, rows: int) -> None:
         with self._lock:
             entry = self._entries[wanted][name]
             if entry.breaker.state is not BreakerState.CLOSED:
@@ -187,7 +186,7 @@ class DestinationTable:
             entry.breaker.succeeded()
             entry.rows_total += rows
 
-    def failed(self, name: str, wanted: Destination, error: HeadgateError) -> None:
+    def failed(self, name: str, wanted: Address, error: HeadgateError) -> None:
         """One more failure of a destination; a lost connection is not one."""
         with self._lock:
             entry = self._entries[wanted][name]
@@ -201,11 +200,11 @@ class DestinationTable:
                 fields = {"destination": f"{name}:{wanted}", "error": error.as_dict(), "seconds": self._cool_down_s}
                 _log.warning("circuit opened", extra=fields)
 
-    def is_created(self, name: str, wanted: Destination) -> bool:
+    def is_created(self, name: str, wanted: Address) -> bool:
         with self._lock:
             return self._entries[wanted][name].partitions > 0
 
-    def creation_error(self, name: str, wanted: Destination) -> HeadgateError | None:
+    def creation_error(self, name: str, wanted: Address) -> HeadgateError | None:
         """Why a destination could not be created; None if it was."""
         with self._lock:
             entry = self._entries[wanted][name]
@@ -213,7 +212,7 @@ class DestinationTable:
                 return None
             return HeadgateError.from_text(f"headgate-error: {json.dumps(entry.last_error)}")
 
-    def refusal(self, wanted: Destination) -> Reason | None:
+    def refusal(self, wanted: Address) -> Reason | None:
         """What a row that wants this destination would be told now."""
         refused = self._admission.refusal(wanted)
         if refused is not None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model import record
-from headgate.model.destination import Destination
+from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.lanes import Lanes, Rows
 from headgate.pipeline.routing.plan import Plan, TaskReport
@@ -121,7 +121,7 @@ class _Task:
         other = pc.binary_join_element_wise(ids, f"~e{self._plan.rules.epoch}", "")
         return routed.rows.set_column(at, record.MESSAGE_ID, pc.if_else(pa.array(is_new), other, ids))
 
-    def _refusal(self, wanted: Destination) -> Reason | None:
+    def _refusal(self, wanted: Address) -> Reason | None:
         refused = self._plan.admission.refusal(wanted)
         if refused is None and wanted not in self._plan.known.partitions:
             return Reason.CAP

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Destination"]
+__all__ = ["Address"]
 
 
-class Destination(NamedTuple):
+class Address(NamedTuple):
     """`stream` is the container (a JetStream stream, a Kafka cluster's topic prefix), `topic` the address in it."""
 
     stream: str
