@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.cdc_load import Admin, fill, make_table
 from bench.harness import Bench
-from headgate.bootstrap.copying import CopyOptions, copy_table
-from headgate.bootstrap.jobs import Job, new_id
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.kernels.changes.row_encoder import RowEncoder
 from headgate.pipeline.session import SparkOptions, open_session
+from headgate.snapshots.copying import CopyOptions, copy_table
+from headgate.snapshots.jobs import Job, new_id
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
 from headgate.sources.postgres_snapshot.options import SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table

@@ -1,4 +1,4 @@
-"""The JavaScript consumer against real NATS, and a bridge that is played by the test, by the contract in bootstrap.md.
+"""The JavaScript consumer against real NATS, and a bridge that is played by the test, by the contract in snapshots.md.
 
 Every payload goes out in another way: as it is, compressed, compressed with a dictionary, and in parts.
 """

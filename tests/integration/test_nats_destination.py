@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.destinations.base import SendResult
-from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner, JetStream, NatsDestination, NatsOptions, chains
+from headgate.destinations.nats import FRAGMENT_HEADER, FragmentJoiner, JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
 from headgate.pipeline.dispatch import ensure_all
@@ -46,9 +46,9 @@ def send(destination: NatsDestination, *batches: pa.RecordBatch) -> SendResult:
 
 
 def payloads(options: NatsOptions, expected: int) -> list[bytes]:
-    joiner = ChunkJoiner()
+    joiner = FragmentJoiner()
     whole = (
-        joiner.feed(message.data, (message.headers or {}).get(CHUNK_HEADER))
+        joiner.feed(message.data, (message.headers or {}).get(FRAGMENT_HEADER))
         for message in read_stream(options.url, options.stream, expected)
     )
     return [payload for payload in whole if payload is not None]
@@ -161,7 +161,7 @@ def test_a_replay_goes_on_in_the_middle_of_a_row(options: NatsOptions) -> None:
         jetstream.ensure_stream(options)
         first = whole[0]
         assert first is not None
-        headers = (("Nats-Msg-Id", first.message_id), (CHUNK_HEADER, "1/3"))
+        headers = (("Nats-Msg-Id", first.message_id), (FRAGMENT_HEADER, "1/3"))
         jetstream.publish(first.subject, first.payload, headers)
     send(destination, batch)
     assert [len(payload) for payload in payloads(options, 3)] == [3_000_000]
@@ -170,7 +170,7 @@ def test_a_replay_goes_on_in_the_middle_of_a_row(options: NatsOptions) -> None:
 @pytest.mark.parametrize("chunk", ["2/3", "x/3", "1", "0/2", ""])
 def test_parts_out_of_order_are_refused(chunk: str) -> None:
     with pytest.raises(ProtocolError):
-        ChunkJoiner().feed(b"x", chunk)
+        FragmentJoiner().feed(b"x", chunk)
 
 
 # Each message names the one before it of its table ------------------------------------------------------------

@@ -127,7 +127,7 @@ def bridge(
         "discard": discard,
         "duplicate_window": duplicate_window,
     }
-    settings["pipelines"][pipeline_of(slot)]["bootstrap"] = {"stream": init_stream, "bucket": schema_bucket}
+    settings["pipelines"][pipeline_of(slot)]["snapshots"] = {"stream": init_stream, "bucket": schema_bucket}
     config = Config.model_validate(settings)
     if reset:
         reset_stopped(config, *config.pipelines)

@@ -25,7 +25,7 @@ from headgate.cli.broker_database import (
     show_rows,
     subscription_to,
 )
-from headgate.cli.broker_doors import serve, webhooks
+from headgate.cli.broker_http import serve, webhooks
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
 from headgate.model import UsageError
 

@@ -8,10 +8,10 @@ import typer
 
 from headgate.cli.output import ConfigOption, note
 from headgate.config import Config, load
+from headgate.control.state_lock import StateLock
 from headgate.model import OccupiedError, UsageError
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.resetting import checkpoint_of, reset_pipeline, resets_of
-from headgate.runtime.state_lock import StateLock
 
 __all__ = ["reset", "reset_stopped"]
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from headgate.cli.control import ControlUrlOption, ask, control_url, settings_of
 from headgate.cli.output import ConfigOption, JsonOption, data_console, lag_text, note, print_json
-from headgate.runtime.state_lock import StateLock
+from headgate.control.state_lock import StateLock
 
 __all__ = ["status"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from headgate.broker.database import Connecting
-from headgate.broker.doors.options import DoorOptions, StreamLimits
+from headgate.broker.http.options import BrokerServerOptions, StreamLimits
 from headgate.config.base import Duration, SecretText, Section, Size
 from headgate.runtime.access import is_loopback
 
@@ -42,9 +42,9 @@ class BrokerSection(Section):
             raise ValueError(f"host {self.host} is not loopback, so a token is required: set token or token_file")
         return self
 
-    def options(self, postgres_url: str) -> DoorOptions:
+    def options(self, postgres_url: str) -> BrokerServerOptions:
         """What the process is told; the database is that of `[postgres]` unless there is another one."""
-        return DoorOptions(
+        return BrokerServerOptions(
             postgres_url=self.url.get_secret_value() if self.url else postgres_url,
             connecting=Connecting(
                 listen=self.listen, listen_url=self.listen_url.get_secret_value() if self.listen_url else None

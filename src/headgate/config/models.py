@@ -18,7 +18,6 @@ from headgate.config.transforms import TransformSection
 from headgate.runtime.access import is_loopback
 
 __all__ = [
-    "BootstrapSection",
     "Config",
     "ControlSection",
     "DeadLettersSection",
@@ -27,6 +26,7 @@ __all__ = [
     "PipelineSection",
     "PostgresSection",
     "ProjectSection",
+    "SnapshotsSection",
     "SparkSection",
 ]
 
@@ -124,7 +124,7 @@ class LoggingSection(Section):
     metrics_interval: Duration = Field(15.0, description="Between METRICS lines, at the level debug; 0 turns them off.")
 
 
-class BootstrapSection(Section):
+class SnapshotsSection(Section):
     """Schemas and snapshots for consumers. Pipelines from a CDC source to a NATS destination have them."""
 
     enabled: bool = Field(True, description="Whether consumers may ask for snapshots.")
@@ -178,7 +178,7 @@ class PipelineSection(Section):
     )
     stop_grace: Duration = Field(30.0, description="How long a stop waits for the batch that is being delivered.")
     dead_letters: DeadLettersSection = Field(default_factory=DeadLettersSection, description="Rows nobody could take.")
-    bootstrap: BootstrapSection = Field(default_factory=BootstrapSection, description="Schemas and snapshots.")
+    snapshots: SnapshotsSection = Field(default_factory=SnapshotsSection, description="Schemas and snapshots.")
 
     @model_validator(mode="after")
     def _raw_needs_column(self) -> PipelineSection:

@@ -5,7 +5,7 @@
             print(change.operation, change.table, change.key, change.data)
             position = consumer.position()      # keep it where you keep the effect; give it back to go on
 
-See docs/consume.md; the wire contract is docs/bootstrap.md.
+See docs/consume.md; the wire contract is docs/snapshots.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from headgate.consume.json_values import RowReader
 from headgate.consume.link import Link
 from headgate.consume.loose import raw_items, raw_members
 from headgate.consume.schema import Schema
-from headgate.destinations.nats import CHUNK_HEADER, ChunkJoiner
+from headgate.destinations.nats import FRAGMENT_HEADER, FragmentJoiner
 from headgate.model import ProtocolError
 from headgate.model.places import DEFAULT_DICTIONARIES
 from headgate.wire.compress import DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
@@ -51,7 +51,7 @@ class Payloads:
     def __init__(self, link: Link, dictionaries: str = DEFAULT_DICTIONARIES) -> None:
         self._link = link
         self._buckets = dict.fromkeys([dictionaries, DEFAULT_DICTIONARIES])  # where older bridges put all of them
-        self._joiner = ChunkJoiner()
+        self._joiner = FragmentJoiner()
         self._decompressor = Decompressor(max_bytes=_MAX_PAYLOAD_BYTES)
 
     async def whole(self, payload: bytes, headers: Mapping[str, str] | None) -> bytes | None:
@@ -64,11 +64,11 @@ class Payloads:
             if dictionary_id and not self._decompressor.knows(dictionary_id):
                 await self._learn(dictionary_id)
             payload = self._decompressor.decompress(payload, encoding, dictionary_id)
-        chunk = headers.get(CHUNK_HEADER)
+        chunk = headers.get(FRAGMENT_HEADER)
         try:
             return self._joiner.feed(payload, chunk)
         except ProtocolError:
-            self._joiner = ChunkJoiner()
+            self._joiner = FragmentJoiner()
             number = (chunk or "").partition("/")[0]
             if number != "1":
                 raise PartMissing(int(number) if number.isdecimal() else 0) from None

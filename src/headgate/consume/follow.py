@@ -25,7 +25,7 @@ from headgate.consume.schema import Schema
 from headgate.consume.schemas import Schemas
 from headgate.consume.subjects import chain_of, filters, previous_of, table_chain
 from headgate.consume.tables import TableName
-from headgate.destinations.nats import CHUNK_HEADER
+from headgate.destinations.nats import FRAGMENT_HEADER
 from headgate.model import ProtocolError
 from headgate.model.position import origin_of
 from headgate.wire.pgoutput import parse_lsn
@@ -403,7 +403,7 @@ class Follower:
         message = await self._link.at(self._stream, sequence)
         if message is None or message.data is None:
             return None
-        number, _, count = (message.headers or {}).get(CHUNK_HEADER, "1/1").partition("/")
+        number, _, count = (message.headers or {}).get(FRAGMENT_HEADER, "1/1").partition("/")
         if number != count:
             return None
         payloads = Payloads(self._link, self._dictionaries)

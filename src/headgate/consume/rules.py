@@ -1,4 +1,4 @@
-"""Which transactions of the stream a snapshot contains already. Pure functions of numbers; see docs/bootstrap.md.
+"""Which transactions of the stream a snapshot contains already. Pure functions of numbers; see docs/snapshots.md.
 
 A rule is needed only for a while: the stream is in commit order, so once it has come to a transaction that certainly
 committed after the snapshot was taken, everything behind it did too, and the rule is over.

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from headgate import __version__
-from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
 from headgate.config.needs import needs_of
 from headgate.control.broker import BrokerProcess
@@ -25,6 +24,7 @@ from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
 from headgate.control.spark import open_spark
 from headgate.control.stack import open_stack
+from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints, Stack
 from headgate.gateway.configured import options_from
@@ -36,7 +36,7 @@ from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.relay.configured import settings_from
-from headgate.runtime.state_lock import StateLock
+from headgate.snapshots import SnapshotService, open_snapshot_services
 from headgate.sources.postgres_snapshot.plan import table_name
 
 __all__ = ["Service"]
@@ -47,9 +47,9 @@ _STOP_TIMEOUT_S = 60.0
 _LAGS = ("lag_rows", "lag_bytes", "lag_seconds")
 
 
-def _served(spec: PipelineSpec, bootstrap: Bootstrap | None) -> PipelineSpec:
+def _served(spec: PipelineSpec, served: SnapshotService | None) -> PipelineSpec:
     """A description is in its bucket before the first row of its shape is in the stream."""
-    return spec if bootstrap is None else replace(spec, before_batch=bootstrap.schemas.publish)
+    return spec if served is None else replace(spec, before_batch=served.schemas.publish)
 
 
 class Service:
@@ -84,7 +84,7 @@ class Service:
         self._doing = "opening servers"  # what a start is about
         self.endpoints: Endpoints | None = None
         self.supervisors: list[Supervisor] = []
-        self.bootstraps: dict[str, Bootstrap] = {}
+        self.snapshot_services: dict[str, SnapshotService] = {}
 
     def start(self) -> None:
         """Start everything, in the order in which one thing needs another. On an error, what ran is stopped."""
@@ -181,14 +181,14 @@ class Service:
         compile_decoders(config)
         self._say("starting Spark")
         self._spark = open_spark(config)
-        self.bootstraps = open_bootstraps(config, specs, self._spark)
-        specs = [_served(spec, self.bootstraps.get(spec.name)) for spec in specs]
+        self.snapshot_services = open_snapshot_services(config, specs, self._spark)
+        specs = [_served(spec, self.snapshot_services.get(spec.name)) for spec in specs]
         self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
         self._say("starting pipelines")
         for supervisor in self.supervisors:
             supervisor.start()
-        for bootstrap in self.bootstraps.values():
-            bootstrap.start()
+        for served in self.snapshot_services.values():
+            served.start()
 
     @property
     def url(self) -> str:
@@ -254,19 +254,19 @@ class Service:
 
     def snapshots(self) -> list[dict[str, Any]]:
         """Every snapshot that is remembered, newest first."""
-        found = [(name, job) for name, bootstrap in self.bootstraps.items() for job in bootstrap.jobs()]
+        found = [(name, job) for name, served in self.snapshot_services.items() for job in served.jobs()]
         found.sort(key=lambda each: each[1].id, reverse=True)
         return [{"pipeline": name} | job.as_dict() for name, job in found]
 
     def request_snapshot(self, table: str, **options: Any) -> dict[str, Any]:
         """Ask for a snapshot; the answer is what a request over NATS gets."""
         schema, name = table_name(table)
-        for bootstrap in self.bootstraps.values():
-            bootstrap.schemas.publish()
-            if (schema, name) in bootstrap.schemas.tables:
-                job, shared = bootstrap.request(schema, name, **options)
-                return bootstrap.answer(job, shared=shared)
-        known = sorted(".".join(each) for b in self.bootstraps.values() for each in b.schemas.tables)
+        for served in self.snapshot_services.values():
+            served.schemas.publish()
+            if (schema, name) in served.schemas.tables:
+                job, shared = served.request(schema, name, **options)
+                return served.answer(job, shared=shared)
+        known = sorted(".".join(each) for b in self.snapshot_services.values() for each in b.schemas.tables)
         raise ConfigError(
             f"no pipeline publishes a table {schema}.{name}",
             remedy=f"published tables: {', '.join(known)}" if known else "is a CDC pipeline to NATS running?",
@@ -274,8 +274,8 @@ class Service:
 
     def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None:
         """End a snapshot; None if there is none of that id."""
-        for name, bootstrap in self.bootstraps.items():
-            job = bootstrap.cancel(snapshot_id)
+        for name, served in self.snapshot_services.items():
+            job = served.cancel(snapshot_id)
             if job is not None:
                 return {"pipeline": name} | job.as_dict()
         return None
@@ -346,8 +346,8 @@ class Service:
         """Stop everything in reverse order. Idempotent."""
         self._stop.set()
         self._phase = "stopping"
-        for bootstrap in self.bootstraps.values():
-            bootstrap.stop()
+        for served in self.snapshot_services.values():
+            served.stop()
         for supervisor in self.supervisors:
             supervisor.stop()
         for supervisor in self.supervisors:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.model.errors import OccupiedError, StateError
+from headgate.runtime.file_lock import FileLock
 
 __all__ = ["DataDirectory", "explain_os_errors", "make_private", "write_private"]
 
@@ -56,33 +55,17 @@ class DataDirectory:
         self.path = path.absolute()
         self.run = self.path / "run"
         self.record = self.path / "stack.json"
-        self._lock = self.path / "lock"
-        self._lock_fd: int | None = None
+        self._lock = FileLock(self.path / "lock")
 
     def acquire(self) -> None:
         """Make the directory if need be and become its only owner."""
         self.make()
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise self._occupied() from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
-        self._lock_fd = descriptor
-        _owned.add(self)
+        if not self._lock.acquire():
+            raise self._occupied()
 
     def release(self) -> None:
         """Let others own the directory."""
-        if self._lock_fd is not None:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-            self._forget()
-
-    def _forget(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._lock.release()
 
     def make(self) -> None:
         """Make it if need be, so that servers of other users can pass through it."""
@@ -97,20 +80,8 @@ class DataDirectory:
             ignore.write_text("*\n")
 
     def _occupied(self) -> OccupiedError:
-        pid = self._lock.read_text().strip() or "unknown"
+        pid = self._lock.named() or "unknown"
         return OccupiedError(
             f"the data directory {self.path} is in use by process {pid}",
             remedy=f"Stop process {pid}, or connect to the servers that it runs, or choose another data directory.",
         )
-
-
-_owned: weakref.WeakSet[DataDirectory] = weakref.WeakSet()
-
-
-def _forget_owned() -> None:
-    """A flock lives as long as any copy of its descriptor: a forked worker must not outlive its parent with it."""
-    for directory in list(_owned):
-        directory._forget()
-
-
-os.register_at_fork(after_in_child=_forget_owned)

@@ -77,7 +77,7 @@ def repair_log(path: Path) -> LogReport:
             _write(files, missing.start, _lost(missing.start - 1, missing.last_seq))
         files.sync_directory()
     finally:
-        os.close(lock)
+        lock.release()
     return report
 
 

@@ -9,7 +9,6 @@ lock                      held by the one writer
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from headgate.eventlog.records import MAX_SEQ, all_headers, measure
 from headgate.model import OccupiedError, StateError
+from headgate.runtime.file_lock import FileLock
 
 __all__ = ["LogFiles", "Segment", "damaged", "mapped"]
 
@@ -80,20 +80,17 @@ class LogFiles:
                 total += self.segment(start).stat().st_size
         return total
 
-    def lock(self) -> int:
-        """Become the one writer; closing the returned descriptor ends that."""
+    def lock(self) -> FileLock:
+        """Become the one writer, until the lock is released."""
         self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
+        lock = FileLock(self.path / "lock")
+        if not lock.acquire():
             raise OccupiedError(
                 "another process writes this event log",
                 where=str(self.path),
                 remedy="stop it, or give this one a directory of its own",
-            ) from None
-        return descriptor
+            )
+        return lock
 
     def sync_directory(self) -> None:
         """Make the names of new files durable."""

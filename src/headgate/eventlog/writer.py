@@ -31,6 +31,7 @@ from headgate.eventlog.records import (
 )
 from headgate.eventlog.scrub import scrub_files
 from headgate.model import CapacityError, HeadgateError, StateError
+from headgate.runtime.file_lock import FileLock
 
 __all__ = ["Entry", "LogOptions", "LogWriter", "Outcome"]
 
@@ -90,7 +91,7 @@ class LogWriter:
         self._segments: list[Segment] = []
         self._missing: list[Segment] = []  # of which the index knows, and there is no file
         self._broken: StateError | None = None
-        self._lock = -1
+        self._lock: FileLock | None = None
         try:
             self._lock = self._files.lock()
             self._head = Head(self._files.head_path, is_writer=True)
@@ -183,9 +184,9 @@ class LogWriter:
             self._active = None
         if hasattr(self, "_head"):
             self._head.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     # Beginning
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headgate.model import CapacityError, OccupiedError
+from headgate.runtime.file_lock import FileLock
 
 __all__ = ["refused_by_disk", "sync_directory", "take_lock", "write_synced"]
 
@@ -42,16 +42,13 @@ def refused_by_disk(directory: Path) -> Iterator[None]:
         ) from None
 
 
-def take_lock(directory: Path) -> int:
-    """A lock that the kernel frees the moment this process ends, however it ends."""
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
+def take_lock(directory: Path) -> FileLock:
+    """Become the one writer of a spool."""
+    lock = FileLock(directory / "lock")
+    if not lock.acquire():
         raise OccupiedError(
             "another server fills this spool",
             where=str(directory),
             remedy="one pipeline reads a webhook source; stop the other one, or give this one a source of its own",
-        ) from None
-    return descriptor
+        )
+    return lock

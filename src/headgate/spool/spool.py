@@ -120,10 +120,10 @@ class Spool:
         self._forget_keys(time.time_ns() // 1000)
 
     def close(self) -> None:
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        self._lock.release()
 
     @property
     def _current(self) -> int:

@@ -18,8 +18,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from headgate.broker import install
-from headgate.broker.doors.house import Doors
-from headgate.broker.doors.options import DoorOptions
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.server import BrokerServer
 from headgate.embedded import Endpoints
 from tests.integration.broker.brokers import Broker, Headgate, Original
 from tests.integration.broker.servers import CHOSEN, running_server
@@ -135,7 +135,7 @@ def shared_doors(template: tuple[str, str]) -> Iterator[httpx.Client]:
     stop = asyncio.Event()
 
     async def run(url: str) -> None:
-        async with Doors.open(DoorOptions(postgres_url=url, port=0, token="t0ken-of-test")) as doors:
+        async with BrokerServer.open(BrokerServerOptions(postgres_url=url, port=0, token="t0ken-of-test")) as doors:
             ready.put(doors.url)
             await stop.wait()
 

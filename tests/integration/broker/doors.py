@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import psycopg
 
-from headgate.broker.doors.house import Doors
-from headgate.broker.doors.options import DoorOptions
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.server import BrokerServer
 
 TIMEOUT_S = 20.0
 
@@ -80,7 +80,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def until_nobody_listens(doors: Doors) -> None:
+async def until_nobody_listens(doors: BrokerServer) -> None:
     async def nobody() -> bool:
         return not doors.metrics()["connections"]
 
@@ -88,7 +88,7 @@ async def until_nobody_listens(doors: Doors) -> None:
 
 
 @asynccontextmanager
-async def listening(doors: Doors, *topics: str, after: str = "", **headers: str) -> AsyncIterator[Ear]:
+async def listening(doors: BrokerServer, *topics: str, after: str = "", **headers: str) -> AsyncIterator[Ear]:
     """A listener that has been told where it is: what is published from now on will be heard."""
     if after:
         headers["last-event-id"] = after
@@ -104,10 +104,13 @@ async def listening(doors: Doors, *topics: str, after: str = "", **headers: str)
 
 
 @asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Doors, psycopg.AsyncConnection[Any]]]:
+async def opened(url: str, **options: Any) -> AsyncIterator[tuple[BrokerServer, psycopg.AsyncConnection[Any]]]:
     """Doors, and a session beside them."""
     connecting = psycopg.AsyncConnection.connect(url, autocommit=True, options="-c search_path=headgate")
-    async with await connecting as db, Doors.open(DoorOptions(postgres_url=url, port=0, **options)) as doors:
+    async with (
+        await connecting as db,
+        BrokerServer.open(BrokerServerOptions(postgres_url=url, port=0, **options)) as doors,
+    ):
         yield doors, db
 
 

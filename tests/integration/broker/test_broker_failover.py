@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from headgate.broker import BrokerClient, FailoverError, Message, Subscription, install
-from headgate.broker.doors.house import Doors
-from headgate.broker.doors.options import DoorOptions
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.server import BrokerServer
 from headgate.embedded.postgres import PostgresServer
 from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
@@ -171,10 +171,10 @@ def test_streams_over_http_after_a_failover_that_lost_events(pair: Pair) -> None
     """A listener is told, comes again by itself, and hears all of what the database has instead."""
 
     async def story() -> None:
-        options = DoorOptions(postgres_url=pair.url, port=0)
+        options = BrokerServerOptions(postgres_url=pair.url, port=0)
         heard: list[Heard] = []
 
-        async def listen(doors: Doors) -> None:
+        async def listen(doors: BrokerServer) -> None:
             last = ""
             async with httpx.AsyncClient(base_url=doors.url, timeout=60) as client:
                 while True:
@@ -191,7 +191,7 @@ def test_streams_over_http_after_a_failover_that_lost_events(pair: Pair) -> None
         def topics() -> list[Any]:
             return [each.payload if each.topic == "t" else each.topic for each in heard if each.topic]
 
-        async with Doors.open(options) as doors:
+        async with BrokerServer.open(options) as doors:
             listening = asyncio.create_task(listen(doors))
             await eventually(lambda: bool(heard))
             await publish(pair.primary.url, 0, 1, 2)

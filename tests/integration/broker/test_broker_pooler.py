@@ -14,8 +14,8 @@ import pytest
 
 from headgate.broker import BrokerClient, Message, database, install, installed
 from headgate.broker.database import Connecting
-from headgate.broker.doors.house import Doors
-from headgate.broker.doors.options import DoorOptions
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.server import BrokerServer
 from headgate.destinations.broker import BrokerDestination
 from headgate.embedded.postgres import PostgresServer
 from headgate.sources.broker.group import BrokerGroup
@@ -119,8 +119,12 @@ def test_one_client_follows_another_behind_a_pooler(server: PostgresServer, pool
 def test_doors_behind_a_pooler(server: PostgresServer, pooled: str) -> None:
     async def story() -> None:
         connecting = Connecting(listen_url=server.url, prepare_threshold=None)
-        options = DoorOptions(postgres_url=pooled, port=0, connecting=connecting)
-        async with Doors.open(options) as doors, listening(doors, "door") as ear, await connect(server.url) as db:
+        options = BrokerServerOptions(postgres_url=pooled, port=0, connecting=connecting)
+        async with (
+            BrokerServer.open(options) as doors,
+            listening(doors, "door") as ear,
+            await connect(server.url) as db,
+        ):
             await db.execute("select publish('door', '1')")
             assert [each.payload for each in await ear.events(1)] == [1]
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.broker.doors.options import DoorOptions
-from headgate.broker.doors.tickets import COOKIE, issue, opens
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.tickets import COOKIE, issue, opens
 from headgate.model import ConfigError
 from tests.integration.broker.doors import Ear, opened, publish
 
@@ -134,4 +134,4 @@ def test_a_ticket_is_for_its_token_its_topics_and_its_time() -> None:
 def test_an_origin_is_what_a_browser_sends(origin: str) -> None:
     options: dict[str, Any] = {"postgres_url": "", "origins": (origin,)}
     with pytest.raises(ConfigError):
-        DoorOptions(**options)
+        BrokerServerOptions(**options)

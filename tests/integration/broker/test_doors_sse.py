@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from headgate.broker.doors.options import StreamLimits
+from headgate.broker.http.options import StreamLimits
 
 from .doors import TIMEOUT_S, fetch, listening, opened, publish, until, until_nobody_listens
 

@@ -19,8 +19,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from headgate.broker.doors.options import DoorOptions
-from headgate.broker.doors.posting import retry_after_s
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.posting import retry_after_s
 from headgate.wire.webhook import Signing
 
 from .doors import Receiver, fetch, opened, publish, receiving, until
@@ -155,9 +155,9 @@ def test_a_killed_worker_leaves_its_batch_to_the_next(
     killed = threading.Event()
     receiver.answer = lambda taken: 204 if killed.wait(20) else 500
     db.execute("update config set value = '300 milliseconds' where key = 'lease'")
-    options = DoorOptions(postgres_url=database, port=0, allow_private=True)
+    options = BrokerServerOptions(postgres_url=database, port=0, allow_private=True)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "headgate.broker.doors"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-m", "headgate.broker.http"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with worker:
         assert worker.stdin is not None
@@ -255,7 +255,7 @@ def test_addresses_that_are_none(shared_db: psycopg.Connection[Any], url: str) -
 
 
 def test_options_hide_their_secrets() -> None:
-    options = DoorOptions(postgres_url="postgres://me:s3cret@host/x", token="s3cret-token")
+    options = BrokerServerOptions(postgres_url="postgres://me:s3cret@host/x", token="s3cret-token")
     assert "s3cret" not in repr(options)
     assert replace(options, port=1).token == "s3cret-token"
 

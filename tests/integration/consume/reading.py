@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from headgate.consume import CaughtUp, Changes, Consumer, SnapshotEnd, SnapshotRows
-from tests.bootstrap import shared_stack
-from tests.bootstrap.written import Written
+from tests.snapshots import shared_stack
+from tests.snapshots.written import Written
 
 __all__ = ["Reader", "Row", "run", "until"]
 

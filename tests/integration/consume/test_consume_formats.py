@@ -10,10 +10,10 @@ import asyncio
 import pytest
 
 from headgate.consume import CaughtUp, Changes, Consumer, SnapshotRows
-from tests.bootstrap import Origin, fresh_database
 from tests.cdc import read_types
 from tests.integration.pgoutput.test_pgoutput_types import TYPES
 from tests.integration.replica.test_replica_types import ALL, MORE_TYPES
+from tests.snapshots import Origin, fresh_database
 
 TABLES = {f"v{number}": name for number, name in enumerate(ALL)}
 

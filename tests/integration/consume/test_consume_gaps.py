@@ -13,9 +13,9 @@ import pytest
 from nats.js.api import StreamConfig
 
 from headgate.replica import Replica, open_target, stop
-from tests.bootstrap import Origin, fresh_database
-from tests.bootstrap.written import Place, Written
 from tests.integration.consume.reading import Reader, run, until
+from tests.snapshots import Origin, fresh_database
+from tests.snapshots.written import Place, Written
 
 Wanted = list[str] | Literal["*"]
 

@@ -16,8 +16,8 @@ from headgate.consume import CaughtUp, Changes, Consumer, SnapshotEnd, SnapshotR
 from headgate.model import ConfigError, ConnectError
 from headgate.wire.compress import Dictionary
 from headgate.wire.envelope import MessagePackEncoder, events
-from tests.bootstrap import Origin, fresh_database, shared_stack
 from tests.cdc import read_types
+from tests.snapshots import Origin, fresh_database, shared_stack
 
 TABLES = """
     create table users (id int primary key, name text);

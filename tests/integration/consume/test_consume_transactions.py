@@ -12,8 +12,8 @@ from typing import Literal
 import pytest
 
 from headgate.model import ProtocolError
-from tests.bootstrap.written import Place, Written
 from tests.integration.consume.reading import Reader, Row, run, until
+from tests.snapshots.written import Place, Written
 
 READERS: list[list[str] | Literal["*"]] = ["*", ["a"], ["b"], ["a", "b"]]
 

@@ -13,13 +13,13 @@ import nats
 import nats.errors
 import pytest
 
-from headgate.bootstrap.jobs import Job
-from headgate.bootstrap.requests import RequestListener
 from headgate.consume import CaughtUp, Consumer
 from headgate.destinations.nats import NatsOptions
 from headgate.model import ConfigError
 from headgate.replica import Replica, open_target
-from tests.bootstrap import Origin, fresh_database, shared_stack
+from headgate.snapshots.jobs import Job
+from headgate.snapshots.requests import RequestListener
+from tests.snapshots import Origin, fresh_database, shared_stack
 
 SHOP = "create table users (id int primary key, name text); insert into users values (1, 'shop')"
 BANK = "create table users (id int primary key, iban text, pin int); insert into users values (7, 'DE07', 1234)"

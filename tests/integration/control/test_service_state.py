@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from headgate.cli.app import app
 from headgate.config import load
 from headgate.control import Service
+from headgate.control.state_lock import StateLock
 from headgate.embedded import Endpoints
 from headgate.model import ConnectError, OccupiedError
-from headgate.runtime.state_lock import StateLock
 
 CONFIG = """
 [project]
@@ -93,7 +93,7 @@ def test_a_second_headgate_is_refused_and_told_who_is_there(config: Path) -> Non
 def test_the_lock_goes_with_its_process_and_not_with_its_children(tmp_path: Path) -> None:
     program = (
         "import os, sys, pathlib, time\n"
-        "from headgate.runtime.state_lock import StateLock\n"
+        "from headgate.control.state_lock import StateLock\n"
         "lock = StateLock(pathlib.Path(sys.argv[1])); lock.acquire()\n"
         "child = os.fork()\n"
         "if child == 0:\n"

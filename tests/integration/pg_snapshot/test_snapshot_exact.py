@@ -70,7 +70,7 @@ def ids(transaction: Transaction) -> set[int]:
 
 
 def contains(point: Point, transaction: Transaction) -> bool:
-    """The rules of docs/bootstrap.md."""
+    """The rules of docs/snapshots.md."""
     if point.method == "export":
         return transaction.commit_lsn < point.lsn
     assert transaction.xid is not None

@@ -14,7 +14,7 @@ from headgate.consume.link import Link
 from headgate.replica import Replica, TableReport, Target, open_target, stop, verify
 from headgate.replica.lag import has_applied
 from headgate.replica.verify import Source
-from tests.integration.bootstrap.conftest import Admin, Bridge, admin, bridge
+from tests.integration.snapshots.conftest import Admin, Bridge, admin, bridge
 
 __all__ = ["admin", "bridge"]  # the fixtures
 

@@ -19,7 +19,7 @@ import pytest
 
 from headgate.replica import Replica, open_target, stop, verify
 from headgate.replica.verify import Source
-from tests.bootstrap import Origin, fresh_database, shared_stack, target_url
+from tests.snapshots import Origin, fresh_database, shared_stack, target_url
 
 TABLES = """
     create table users (id int primary key, name text);

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.replica import Replica, open_target, stop
-from tests.integration.bootstrap.conftest import Admin, Bridge, admin, bridge
+from tests.integration.snapshots.conftest import Admin, Bridge, admin, bridge
 
 __all__ = ["admin", "bridge"]  # the fixtures
 

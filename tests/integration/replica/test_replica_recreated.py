@@ -11,7 +11,7 @@ from headgate.consume.link import Link
 from headgate.replica import Replica, open_target, stop, verify
 from headgate.replica.lag import has_applied
 from headgate.replica.verify import Source
-from tests.integration.bootstrap.conftest import Admin, Bridge, admin, bridge, wait_until
+from tests.integration.snapshots.conftest import Admin, Bridge, admin, bridge, wait_until
 
 __all__ = ["admin", "bridge"]  # the fixtures
 
@@ -53,8 +53,8 @@ async def follow(it: Bridge, owner: Admin, directory: Path, columns: str) -> Non
                     break
                 assert not task.done(), task.exception()
                 await asyncio.sleep(0.2)
-        assert it.bootstrap is not None
-        newest, *older = it.bootstrap.jobs()
+        assert it.served is not None
+        newest, *older = it.served.jobs()
         assert newest.rows == 500
         assert older or newest.replaces  # the one that was under way did not do
         assert reader.execute(f'select count(*), min(id), max(id) from "{it.name}.account"') == [(500, 1, 1_000_400)]

@@ -16,7 +16,7 @@ from headgate.consume import Schema, TableName
 from headgate.model import StateError
 from headgate.replica import Replica, TableReport, Target, open_target, verify
 from headgate.replica.verify import Source
-from tests.bootstrap import Origin, fresh_database, target_url
+from tests.snapshots import Origin, fresh_database, target_url
 
 KINDS = ["sqlite", "duckdb", "postgresql"]
 Tables = Sequence[str] | Literal["*"]

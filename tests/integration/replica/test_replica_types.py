@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from headgate.wire.pgtypes import Codec
-from tests.bootstrap.servers import shared_endpoints
 from tests.cdc import read_types
 from tests.integration.pgoutput.test_pgoutput_types import TYPES, VALUES
+from tests.snapshots.servers import shared_endpoints
 
 from .test_replica_targets import KINDS, Pair, pair, run
 

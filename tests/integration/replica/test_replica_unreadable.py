@@ -19,7 +19,7 @@ from headgate.embedded import Endpoints
 from headgate.replica import Replica, open_target, verify
 from headgate.replica.lag import has_applied
 from headgate.replica.verify import Source
-from tests.integration.bootstrap.conftest import Admin, Bridge, admin, drop_slot, wait_until
+from tests.integration.snapshots.conftest import Admin, Bridge, admin, drop_slot, wait_until
 
 __all__ = ["admin"]  # the fixture
 

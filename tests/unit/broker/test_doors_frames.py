@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.broker.doors.options import DoorOptions, StreamLimits
-from headgate.broker.doors.posting import Endpoint, Item, posts
-from headgate.broker.doors.streams import Frame, Listener, Place, event_frame
+from headgate.broker.http.options import BrokerServerOptions, StreamLimits
+from headgate.broker.http.posting import Endpoint, Item, posts
+from headgate.broker.http.streams import Frame, Listener, Place, event_frame
 from headgate.model import ConfigError
 from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin, is_loopback, is_public_address
 
@@ -113,7 +113,7 @@ def test_addresses_and_localhost_cannot_be_rebound(host: str | None) -> None:
 def test_names_can_be_rebound(host: str) -> None:
     assert is_foreign_host(host)
     with pytest.raises(ConfigError, match="token"):
-        DoorOptions(postgres_url="", host="0.0.0.0")
+        BrokerServerOptions(postgres_url="", host="0.0.0.0")
 
 
 @pytest.mark.parametrize(

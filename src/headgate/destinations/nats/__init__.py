@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.destinations.nats.chunks import CHUNK_HEADER, ChunkJoiner
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.destination import NatsDestination
+from headgate.destinations.nats.fragments import FRAGMENT_HEADER, FragmentJoiner
 from headgate.destinations.nats.jetstream import AccountInfo, JetStream, StoredMessage
 from headgate.destinations.nats.keyvalue import Bucket, Entry
 from headgate.destinations.nats.options import NatsOptions
@@ -15,14 +15,14 @@ from headgate.destinations.nats.rows import BadRow, bad_rows, delivery_table
 from headgate.destinations.nats.streams import StreamInfo
 
 __all__ = [
-    "CHUNK_HEADER",
+    "FRAGMENT_HEADER",
     "AccountInfo",
     "BadRow",
     "Bucket",
-    "ChunkJoiner",
     "Connection",
     "Entry",
     "Failure",
+    "FragmentJoiner",
     "JetStream",
     "NatsDestination",
     "NatsOptions",

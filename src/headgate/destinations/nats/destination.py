@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
 from headgate.destinations.nats.chains import Chains, keep_chains, last_sequences, take_chains
-from headgate.destinations.nats.chunks import split_large
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
 from headgate.destinations.nats.errors import NO_RESPONDERS, stream_gone_error
+from headgate.destinations.nats.fragments import split_large
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.options import NatsOptions
 from headgate.destinations.nats.pool import borrow_publisher

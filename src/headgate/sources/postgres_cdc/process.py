@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.model import ConnectError, HeadgateError, InternalError
+from headgate.runtime.file_lock import FileLock
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 
@@ -70,18 +69,11 @@ class ReaderProcess:
 
     def _alive(self) -> bool:
         """Whether a reader holds the spool's lock: the kernel frees it the moment a process dies, zombie or not."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return FileLock(self._directory / "lock").owner() is not None
 
     def _start(self) -> None:
         self.stop()
+        self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "reader.json").unlink(missing_ok=True)
         with (self._directory / "reader.log").open("wb") as log:
             self._child = subprocess.Popen(

@@ -11,7 +11,6 @@ that input closes, so that it never outlives the process that started it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -29,6 +28,7 @@ from headgate.postgres import connect
 from headgate.postgres.replication import PublicationAway, ReplicationConnection, ServerIdentity
 from headgate.postgres.slot import emit_heartbeat
 from headgate.runtime.failpoints import failpoint
+from headgate.runtime.file_lock import FileLock
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
@@ -50,7 +50,6 @@ _IDLE_S = 0.25
 _FRAMES_PER_TURN = 4096
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MOST_S = 10.0
-_LOCK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Reader:
         self._options = options
         self._directory = Path(options.spool)
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _hold(self._directory / "lock")
+        self._lock = _hold(self._directory)
         self._control = SpoolControl(self._directory)
         self._state = ReaderState(pid=os.getpid())
         self._lineage = Lineage(self._control, options.url, options.slot, options.publications)
@@ -282,24 +281,14 @@ class Reader:
             self.stopping = True
 
 
-def _hold(path: Path) -> int:
-    """The lock that says: this spool has a living reader. Whoever asks for one holds it for an instant, too."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    deadline = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() < deadline:
-                time.sleep(_LOCK_S / 50)
-                continue
-            os.close(descriptor)
-            raise OccupiedError(
-                "another reader fills this spool",
-                where=str(path.parent),
-                remedy="stop it, or use another data directory",
-            ) from None
-        return descriptor
+def _hold(directory: Path) -> FileLock:
+    """The lock that says: this spool has a living reader."""
+    lock = FileLock(directory / "lock")
+    if not lock.acquire():
+        raise OccupiedError(
+            "another reader fills this spool", where=str(directory), remedy="stop it, or use another data directory"
+        )
+    return lock
 
 
 def _first_line(descriptor: int) -> bytes:

@@ -20,12 +20,12 @@ import pytest
 from nats.aio.msg import Msg
 from pyspark.sql import SparkSession
 
-from headgate.bootstrap import Bootstrap, open_bootstraps
 from headgate.config import Config
 from headgate.destinations.nats import Bucket, JetStream, NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.supervisor import Supervisor
+from headgate.snapshots import SnapshotService, open_snapshot_services
 from tests.streams import read_stream
 
 Admin = psycopg.Connection[tuple[Any, ...]]
@@ -41,7 +41,7 @@ class Bridge:
     directory: Path
     settings: dict[str, Any] = field(default_factory=dict)
     supervisor: Supervisor | None = None
-    bootstrap: Bootstrap | None = None
+    served: SnapshotService | None = None
     destination: NatsDestination | None = None
 
     def start(self, format: str = "msgpack", compression: str = "none", **bootstrap: Any) -> Bridge:  # noqa: A002
@@ -68,20 +68,20 @@ class Bridge:
             }
         )  # fmt: skip
         specs = assemble(config, nats_url=self.endpoints.nats_url, postgres_url=self.endpoints.postgres_url)
-        self.bootstrap = open_bootstraps(config, specs, self.spark)["bridge"]
-        spec = replace(specs[0], before_batch=self.bootstrap.schemas.publish)
+        self.served = open_snapshot_services(config, specs, self.spark)["bridge"]
+        spec = replace(specs[0], before_batch=self.served.schemas.publish)
         assert isinstance(spec.destinations[0], NatsDestination)
         self.destination = spec.destinations[0]
         self.supervisor = Supervisor(spec, self.spark)
         self.supervisor.start()
-        self.bootstrap.start()
-        wait_until(lambda: bool(self.bootstrap and self.bootstrap.schemas.tables))
-        assert self.bootstrap._listener.listening.wait(10)
+        self.served.start()
+        wait_until(lambda: bool(self.served and self.served.schemas.tables))
+        assert self.served._listener.listening.wait(10)
         return self
 
     def stop(self) -> None:
-        if self.bootstrap is not None:
-            self.bootstrap.stop()
+        if self.served is not None:
+            self.served.stop()
         if self.supervisor is not None:
             self.supervisor.stop()
             assert self.supervisor.join(90), thread_stacks()  # the first batch of a process may be compiling
@@ -106,7 +106,7 @@ class Bridge:
         """Ask for one, wait for its end: the end message, and the payloads of its chunks."""
         answer = self.ask(table, payload)
         assert answer["accepted"], answer
-        assert self.bootstrap is not None
+        assert self.served is not None
         wait_until(lambda: self.ended(answer["snapshot_id"]))
         with self.jetstream() as jetstream:
             end = jetstream.last_message("INIT", answer["meta_subject"])
@@ -116,8 +116,8 @@ class Bridge:
         return msgspec.msgpack.decode(end.payload), chunks
 
     def ended(self, snapshot_id: str) -> bool:
-        assert self.bootstrap is not None
-        return any(job.ended for job in self.bootstrap.jobs() if snapshot_id == job.id or snapshot_id in job.replaces)
+        assert self.served is not None
+        return any(job.ended for job in self.served.jobs() if snapshot_id == job.id or snapshot_id in job.replaces)
 
     def schema(self, key: str) -> dict[str, Any] | None:
         with self.jetstream() as jetstream:

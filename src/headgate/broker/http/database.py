@@ -11,10 +11,10 @@ import psycopg
 
 from headgate.broker.database import Connecting, Database
 
-__all__ = ["DoorDatabase"]
+__all__ = ["ServerDatabase"]
 
 
-class DoorDatabase(Database):
+class ServerDatabase(Database):
     """`wake` tells who waits for a group that there may be something for it."""
 
     def __init__(self, url: str, schema: str, connecting: Connecting | None = None) -> None:

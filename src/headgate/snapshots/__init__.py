@@ -7,13 +7,13 @@
     requests     `snapshot.request.>` over NATS, and the progress that the senders report
     service      all of it, for one pipeline
 
-The wire format is described in docs/bootstrap.md.
+The wire format is described in docs/snapshots.md.
 """
 
 from __future__ import annotations
 
-from headgate.bootstrap.jobs import Job
-from headgate.bootstrap.open import open_bootstraps
-from headgate.bootstrap.service import Bootstrap, BootstrapOptions
+from headgate.snapshots.jobs import Job
+from headgate.snapshots.open import open_snapshot_services
+from headgate.snapshots.service import SnapshotService, SnapshotServiceOptions
 
-__all__ = ["Bootstrap", "BootstrapOptions", "Job", "open_bootstraps"]
+__all__ = ["Job", "SnapshotService", "SnapshotServiceOptions", "open_snapshot_services"]

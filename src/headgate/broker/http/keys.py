@@ -13,8 +13,8 @@ from typing import Any
 
 import psycopg
 
-from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.posting import Item
+from headgate.broker.http.database import ServerDatabase
+from headgate.broker.http.posting import Item
 
 __all__ = ["HeldKeys"]
 
@@ -31,7 +31,7 @@ _RELEASE = "delete from {schema}.webhook_held where webhook_id = %s and key = an
 class HeldKeys:
     """The keys of one batch that something is held for. Only who holds the lease has one, so it is exact."""
 
-    database: DoorDatabase
+    database: ServerDatabase
     webhook: int
     _due: dict[str, dict[int, datetime]] = field(default_factory=dict)
 

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.broker.doors.sse import problem
-from headgate.broker.doors.tickets import COOKIE, issue, opens
+from headgate.broker.http.sse import problem
+from headgate.broker.http.tickets import COOKIE, issue, opens
 from headgate.runtime.access import has_token, is_foreign_host, is_foreign_origin
 
 __all__ = ["TicketDoor", "guarded"]

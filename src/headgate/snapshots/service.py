@@ -11,17 +11,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headgate.bootstrap.copying import CopyOptions, copy_table, discard_chunks, fail_message
-from headgate.bootstrap.jobs import Job, Journal, new_id, table_token
-from headgate.bootstrap.requests import RequestListener
-from headgate.bootstrap.schemas import SchemaPublisher
 from headgate.destinations.nats import JetStream
 from headgate.model import ConfigError, DataError, HeadgateError, Retry
 from headgate.model.places import DEFAULT_PREFIX
 from headgate.pipeline.failures import from_spark
 from headgate.postgres import connect
+from headgate.snapshots.copying import CopyOptions, copy_table, discard_chunks, fail_message
+from headgate.snapshots.jobs import Job, Journal, new_id, table_token
+from headgate.snapshots.requests import RequestListener
+from headgate.snapshots.schemas import SchemaPublisher
 
-__all__ = ["Bootstrap", "BootstrapOptions"]
+__all__ = ["SnapshotService", "SnapshotServiceOptions"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ METHODS = ("export", "filter", "watermark")
 
 
 @dataclass(frozen=True, slots=True)
-class BootstrapOptions:
+class SnapshotServiceOptions:
     """All that the configuration says of it."""
 
     copy: CopyOptions
@@ -47,10 +47,10 @@ class BootstrapOptions:
     method: str = "export"
 
 
-class Bootstrap:
+class SnapshotService:
     """Owns a thread that makes snapshots, one that listens for requests, and the bucket of schemas."""
 
-    def __init__(self, options: BootstrapOptions, spark: SparkSession) -> None:
+    def __init__(self, options: SnapshotServiceOptions, spark: SparkSession) -> None:
         self._options = options
         self._spark = spark.newSession()
         self._journal = Journal(options.journal)

@@ -147,9 +147,9 @@ def test_in_the_order_of_a_key_of_any_kind(bridge: Bridge, admin: Admin) -> None
     rows = [msgspec.msgpack.decode(row) for row in rows_of(chunks)]
     assert sorted({row["a"] for row in rows}) == sorted(odd)
     assert bridge.ask(f"{bridge.name}.keyless", b'{"method": "watermark"}')["accepted"]
-    assert bridge.bootstrap is not None
-    wait_until(lambda: all(job.ended for job in bridge.bootstrap.jobs()))  # type: ignore[union-attr]
-    failed = bridge.bootstrap.jobs()[0]
+    assert bridge.served is not None
+    wait_until(lambda: all(job.ended for job in bridge.served.jobs()))  # type: ignore[union-attr]
+    failed = bridge.served.jobs()[0]
     assert failed.error is not None
     assert (failed.state, failed.error["kind"]) == ("failed", "config")
 
@@ -192,19 +192,19 @@ def test_what_cannot_be_made_is_refused_at_once(bridge: Bridge, admin: Admin) ->
 def test_requests_share_a_run_and_wait_for_one_another(bridge: Bridge, admin: Admin, endpoints: object) -> None:
     admin.execute("create table one (id int primary key); create table two (id int primary key)")
     bridge.start()
-    assert bridge.bootstrap is not None
+    assert bridge.served is not None
     with psycopg.connect(bridge.endpoints.postgres_url or "") as writer:
         writer.execute(f"insert into {bridge.name}.one values (1)".encode())  # an open transaction holds up the point
         first = bridge.ask(f"{bridge.name}.one")
         again = bridge.ask(f"{bridge.name}.one")
         other = bridge.ask(f"{bridge.name}.two")
         assert (again["snapshot_id"], again["shared"], first["shared"]) == (first["snapshot_id"], True, False)
-        cancelled = bridge.bootstrap.cancel(other["snapshot_id"])
+        cancelled = bridge.served.cancel(other["snapshot_id"])
         assert cancelled is not None
         assert cancelled.state == "cancelled"
         writer.commit()
     wait_until(lambda: bridge.ended(first["snapshot_id"]))
-    done = bridge.bootstrap.job(first["snapshot_id"])
+    done = bridge.served.job(first["snapshot_id"])
     assert done is not None
     assert (done.state, done.rows, done.percent) == ("done", 1, 100.0)
     with bridge.jetstream() as jetstream:

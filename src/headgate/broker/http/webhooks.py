@@ -21,9 +21,9 @@ import httpx
 import psycopg
 
 from headgate.broker.database import persist
-from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.keys import HeldKeys
-from headgate.broker.doors.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
+from headgate.broker.http.database import ServerDatabase
+from headgate.broker.http.keys import HeldKeys
+from headgate.broker.http.posting import TIMEOUT_S, Endpoint, Item, Post, Verdict, posts
 from headgate.model import HeadgateError
 from headgate.runtime.ending import end
 
@@ -81,7 +81,7 @@ class Counters:
 class WebhookWorker:
     """Runs one task for each webhook, and follows changes of their table."""
 
-    database: DoorDatabase
+    database: ServerDatabase
     allow_private: bool = False
     owner: str = field(default_factory=lambda: f"webhooks-{uuid4().hex[:12]}")
     counters: Counters = field(default_factory=Counters)

@@ -10,7 +10,7 @@ from headgate.broker.install import DEFAULT_SCHEMA
 from headgate.model import ConfigError
 from headgate.runtime.access import is_loopback
 
-__all__ = ["DoorOptions", "StreamLimits", "check_origin"]
+__all__ = ["BrokerServerOptions", "StreamLimits", "check_origin"]
 
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
@@ -39,7 +39,7 @@ class StreamLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DoorOptions:
+class BrokerServerOptions:
     """Which doors are open, and to whom. `repr` shows no secrets."""
 
     postgres_url: str = field(repr=False)

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.bootstrap.chunks import Chunk, ChunkMaker, add_checksums, payload_column
-from headgate.bootstrap.jobs import Job, table_token
-from headgate.bootstrap.requests import Mentions, progress_subject
 from headgate.destinations.nats import JetStream, NatsOptions, Publisher, borrow_publisher
-from headgate.destinations.nats.chunks import split_large
+from headgate.destinations.nats.fragments import split_large
 from headgate.model import DeliveryError, record
 from headgate.model.places import init_prefix
 from headgate.runtime.failpoints import failpoint
+from headgate.snapshots.chunks import Chunk, ChunkMaker, add_checksums, payload_column
+from headgate.snapshots.jobs import Job, table_token
+from headgate.snapshots.requests import Mentions, progress_subject
 from headgate.sources.postgres_snapshot.keyset import Key, current_lsn, primary_key, read_by_key, settle
 from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table, quoted_name

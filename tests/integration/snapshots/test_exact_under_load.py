@@ -15,7 +15,7 @@ import psycopg
 from headgate.consume.decode import read_info
 from headgate.consume.rules import Rule
 from headgate.consume.snapshots import rule_of
-from headgate.destinations.nats import ChunkJoiner
+from headgate.destinations.nats import FragmentJoiner
 from headgate.wire.pgoutput import parse_lsn
 from tests.cdc import KeyedRows, RowBag
 from tests.streams import read_stream
@@ -162,7 +162,7 @@ def all_events(bridge: Bridge, admin: Admin) -> list[tuple[int, dict[str, Any]]]
         if messages and b"end" in messages[-1].data[-80:]:
             break
         assert time.monotonic() < deadline
-    joiner, found = ChunkJoiner(), []
+    joiner, found = FragmentJoiner(), []
     for number, message in enumerate(messages, 1):
         payload = joiner.feed(message.data, (message.headers or {}).get("Headgate-Chunk"))
         if payload is not None:
@@ -174,13 +174,13 @@ def snapshots(bridge: Bridge) -> tuple[dict[str, dict[str, Any]], dict[str, list
     """End messages and rows, by the snapshot's id."""
     ends: dict[str, dict[str, Any]] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
-    joiners: dict[str, ChunkJoiner] = {}
+    joiners: dict[str, FragmentJoiner] = {}
     for message in read_stream(bridge.endpoints.nats_url, "INIT", 0):
         if message.subject.startswith(f"init.meta.{bridge.name}."):
             end = msgspec.msgpack.decode(message.data)
             ends[end["snapshot_id"]] = end
         elif message.subject.startswith(f"init.snap.{bridge.name}."):
-            joiner = joiners.setdefault(message.subject, ChunkJoiner())
+            joiner = joiners.setdefault(message.subject, FragmentJoiner())
             payload = joiner.feed(message.data, (message.headers or {}).get("Headgate-Chunk"))
             if payload is not None:
                 chunk = msgspec.msgpack.decode(payload)
@@ -234,7 +234,7 @@ def apply(copy: KeyedRows | RowBag, event: dict[str, Any]) -> None:
 
 
 def apply_as_it_comes(copy: KeyedRows | RowBag, event: dict[str, Any]) -> None:
-    """As bootstrap.md says for the method watermark."""
+    """As snapshots.md says for the method watermark."""
     assert isinstance(copy, KeyedRows)
     data = event["data"]
     before = copy.rows.pop(copy.key_of(event.get("old") or data), {}) if event["operation"] != "INSERT" else {}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headgate.broker.database import persist
-from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.options import StreamLimits
+from headgate.broker.http.database import ServerDatabase
+from headgate.broker.http.options import StreamLimits
 from headgate.runtime.ending import run_until
 
 __all__ = ["Frame", "Listener", "Place", "Room", "failover_frame", "gap_frame"]
@@ -109,7 +109,7 @@ class _Reading:
 class Room:
     """The stream of some topics, with all who listen to it here."""
 
-    def __init__(self, database: DoorDatabase, topics: Sequence[str], limits: StreamLimits) -> None:
+    def __init__(self, database: ServerDatabase, topics: Sequence[str], limits: StreamLimits) -> None:
         self._database = database
         self._topics = list(topics)
         self._limits = limits

@@ -7,7 +7,7 @@ await origin.pump()                        what committed since the last time go
 
 from __future__ import annotations
 
-from tests.bootstrap.origin import Origin
-from tests.bootstrap.servers import Database, fresh_database, shared_stack, target_url
+from tests.snapshots.origin import Origin
+from tests.snapshots.servers import Database, fresh_database, shared_stack, target_url
 
 __all__ = ["Database", "Origin", "fresh_database", "shared_stack", "target_url"]

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from headgate.model import ProtocolError, record
 
-__all__ = ["CHUNK_HEADER", "ChunkJoiner", "split_large"]
+__all__ = ["FRAGMENT_HEADER", "FragmentJoiner", "split_large"]
 
-CHUNK_HEADER = "Headgate-Chunk"
+FRAGMENT_HEADER = "Headgate-Chunk"
 
 # Room for the subject's share of the limit: ids, the chunk header and whatever the publisher adds.
 _HEADROOM_BYTES = 4096
@@ -42,13 +42,13 @@ def _parts(topic: str, message_id: str, payload: bytes, limit: int) -> list[tupl
             topic,
             f"{message_id}.{number:06d}",
             payload[(number - 1) * limit : number * limit],
-            f"{CHUNK_HEADER}: {number}/{count}\r\n".encode(),
+            f"{FRAGMENT_HEADER}: {number}/{count}\r\n".encode(),
         )
         for number in range(1, count + 1)
     ]
 
 
-class ChunkJoiner:
+class FragmentJoiner:
     """Puts parts together again; feed it the messages of a stream in order."""
 
     def __init__(self) -> None:

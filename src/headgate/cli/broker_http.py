@@ -14,9 +14,9 @@ from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
 from headgate.broker import DEFAULT_SCHEMA, Subscription
-from headgate.broker.doors.house import Doors
-from headgate.broker.doors.house import serve as serve_doors
-from headgate.broker.doors.posting import Endpoint
+from headgate.broker.http.posting import Endpoint
+from headgate.broker.http.server import BrokerServer
+from headgate.broker.http.server import serve as serve_doors
 from headgate.cli.broker_database import (
     SchemaOption,
     UrlOption,
@@ -88,7 +88,7 @@ def _overridden(section: BrokerSection, **overrides: Any) -> BrokerSection:
         raise UsageError(text, where=place, remedy="see: headgate broker serve --help") from None
 
 
-def _show(doors: Doors, as_json: bool) -> None:
+def _show(doors: BrokerServer, as_json: bool) -> None:
     if as_json:
         print_json({"url": doors.url})
         return

@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.options import StreamLimits
-from headgate.broker.doors.streams import Listener, Place, Room, failover_frame, gap_frame
+from headgate.broker.http.database import ServerDatabase
+from headgate.broker.http.options import StreamLimits
+from headgate.broker.http.streams import Listener, Place, Room, failover_frame, gap_frame
 from headgate.runtime.ending import end
 
 __all__ = ["EventDoor", "problem"]
@@ -43,7 +43,7 @@ def problem(status: int, title: str, remedy: str, **headers: str) -> Response:
 class EventDoor:
     """An ASGI application. Listeners of the same topics share a room."""
 
-    def __init__(self, database: DoorDatabase, limits: StreamLimits) -> None:
+    def __init__(self, database: ServerDatabase, limits: StreamLimits) -> None:
         self._database = database
         self._limits = limits
         self._rooms: dict[tuple[str, ...], Room] = {}

@@ -42,8 +42,8 @@ from headgate.wire.pgoutput import (
     format_lsn,
     parse_lsn,
 )
-from tests.bootstrap.servers import Database
 from tests.cdc import read_types
+from tests.snapshots.servers import Database
 
 __all__ = ["Origin"]
 

@@ -1,4 +1,4 @@
-"""All doors of a broker in one process, with what keeps its events moving: dispatch and maintenance."""
+"""HTTP server of a broker: SSE and webhook delivery, with dispatch and maintenance, in one process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from headgate.broker.database import persist
-from headgate.broker.doors.database import DoorDatabase
-from headgate.broker.doors.guard import TicketDoor, guarded
-from headgate.broker.doors.options import DoorOptions
-from headgate.broker.doors.sse import EventDoor
-from headgate.broker.doors.webhooks import WebhookWorker
 from headgate.broker.duties import Duties, new_client_id
+from headgate.broker.http.database import ServerDatabase
+from headgate.broker.http.guard import TicketDoor, guarded
+from headgate.broker.http.options import BrokerServerOptions
+from headgate.broker.http.sse import EventDoor
+from headgate.broker.http.webhooks import WebhookWorker
 from headgate.broker.install import install
 from headgate.model import ConnectError
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
-__all__ = ["Doors", "serve"]
+__all__ = ["BrokerServer", "serve"]
 
 _STOP_S = 8  # more than a webhook may take
 _LOOK_S = 5.0
@@ -41,12 +41,15 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Doors:
-    """A running house. `async with Doors.open(options) as doors: await doors.stopped(...)`."""
+class BrokerServer:
+    """HTTP server for SSE and webhook delivery; dispatches and maintains beside it.
 
-    def __init__(self, options: DoorOptions) -> None:
+    `async with BrokerServer.open(options) as server: await server.stopped(...)`
+    """
+
+    def __init__(self, options: BrokerServerOptions) -> None:
         self.options = options
-        self._database = DoorDatabase(options.postgres_url, options.schema, options.connecting)
+        self._database = ServerDatabase(options.postgres_url, options.schema, options.connecting)
         self._duties = Duties(self._database, new_client_id(), _nothing)
         self._events = EventDoor(self._database, options.limits)
         self._webhooks = WebhookWorker(self._database, options.allow_private)
@@ -65,7 +68,7 @@ class Doors:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, options: DoorOptions) -> AsyncIterator[Self]:
+    async def open(cls, options: BrokerServerOptions) -> AsyncIterator[Self]:
         """Install what the schema has not had, and serve until the block ends; then finish what is under way."""
         await asyncio.to_thread(_prepare, options)
         doors = cls(options)
@@ -136,7 +139,7 @@ async def _soon(work: Awaitable[None]) -> None:
         pass
 
 
-def _prepare(options: DoorOptions) -> None:
+def _prepare(options: BrokerServerOptions) -> None:
     try:
         with psycopg.connect(options.postgres_url, autocommit=True) as connection:
             install(connection, options.schema)
@@ -147,9 +150,9 @@ def _prepare(options: DoorOptions) -> None:
 
 
 def serve(
-    options: DoorOptions,
+    options: BrokerServerOptions,
     *,
-    ready: Callable[[Doors], None],
+    ready: Callable[[BrokerServer], None],
     until: Callable[[asyncio.Event], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends it at once. `until` may set the event, too."""
@@ -157,11 +160,11 @@ def serve(
 
 
 async def _serve(
-    options: DoorOptions, ready: Callable[[Doors], None], until: Callable[[asyncio.Event], None] | None
+    options: BrokerServerOptions, ready: Callable[[BrokerServer], None], until: Callable[[asyncio.Event], None] | None
 ) -> None:
     stop = stopped_by_signals()
     if until:
         until(stop)
-    async with Doors.open(options) as doors:
+    async with BrokerServer.open(options) as doors:
         ready(doors)
         await stop.wait()

@@ -23,8 +23,8 @@ def test_it_ends_with_the_table(bridge: Bridge, admin: Admin, example: Path) -> 
     command = ["node", "consumer.mjs", "--server", bridge.endpoints.nats_url or "", "--json"]
     command += ["--table", f"{bridge.name}.odd name", "--until-sequence", str(sequence + 2)]
     consumer = subprocess.Popen(command, cwd=example, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert bridge.bootstrap is not None
-    wait_until(lambda: any(job.state == "done" for job in bridge.bootstrap.jobs()))  # type: ignore[union-attr]
+    assert bridge.served is not None
+    wait_until(lambda: any(job.state == "done" for job in bridge.served.jobs()))  # type: ignore[union-attr]
     admin.execute("update \"odd name\" set note = 'later' where id = 1")
     admin.execute('delete from "odd name" where id = 2')
     output, errors = consumer.communicate(timeout=60)

@@ -15,8 +15,8 @@ def test_connections_that_are_cut_in_the_middle(bridge: Bridge, admin: Admin) ->
     admin.execute("create table t (id int primary key, note text)")
     admin.execute(f"insert into t select g, repeat('x', 100) from generate_series(1, {ROWS}) g".encode())
     bridge.start()
-    assert bridge.bootstrap is not None
-    jobs = bridge.bootstrap.jobs
+    assert bridge.served is not None
+    jobs = bridge.served.jobs
     asked = bridge.ask(f"{bridge.name}.t", b'{"chunk_rows": 500}')["snapshot_id"]
     wait_until(lambda: any(job.rows > 0 for job in jobs()))
     cut = admin.execute(

@@ -1,4 +1,4 @@
-"""From the configuration to the bootstraps of its pipelines."""
+"""From the configuration to the snapshot services of its pipelines."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from headgate.bootstrap.copying import CopyOptions
-from headgate.bootstrap.service import Bootstrap, BootstrapOptions
 from headgate.config import Config
 from headgate.config.sources import PostgresCdcSourceSection
 from headgate.destinations.nats import NatsDestination
 from headgate.model.places import init_prefix, init_stream, schema_bucket
 from headgate.pipeline.assemble import pipeline_dir
 from headgate.pipeline.spec import PipelineSpec
+from headgate.snapshots.copying import CopyOptions
+from headgate.snapshots.service import SnapshotService, SnapshotServiceOptions
 
-__all__ = ["open_bootstraps"]
+__all__ = ["open_snapshot_services"]
 
 
-def open_bootstraps(config: Config, specs: Sequence[PipelineSpec], spark: SparkSession) -> dict[str, Bootstrap]:
+def open_snapshot_services(
+    config: Config, specs: Sequence[PipelineSpec], spark: SparkSession
+) -> dict[str, SnapshotService]:
     """One for each pipeline that can serve consumers: from a CDC source, to a NATS stream, in our own envelope."""
     found = {spec.name: _options(config, spec) for spec in specs if not spec.until_caught_up}
-    return {name: Bootstrap(options, spark) for name, options in found.items() if options is not None}
+    return {name: SnapshotService(options, spark) for name, options in found.items() if options is not None}
 
 
-def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
-    section = config.pipelines[spec.name].bootstrap
+def _options(config: Config, spec: PipelineSpec) -> SnapshotServiceOptions | None:
+    section = config.pipelines[spec.name].snapshots
     source = config.sources[spec.source.name]
     destination = next((each for each in spec.destinations if isinstance(each, NatsDestination)), None)
     is_cdc = isinstance(source, PostgresCdcSourceSection) and spec.payload_format == "envelope"
@@ -57,7 +59,7 @@ def _options(config: Config, spec: PipelineSpec) -> BootstrapOptions | None:
         point_timeout_s=section.timeout,
     )
     directory = pipeline_dir(config, spec.name)
-    return BootstrapOptions(
+    return SnapshotServiceOptions(
         copy,
         section.bucket or schema_bucket(cdc_stream),
         source.subject,

@@ -12,9 +12,9 @@ import threading
 import time
 from typing import Any, Protocol, Self
 
-from headgate.bootstrap.jobs import Job
 from headgate.destinations.nats import Connection, NatsOptions
 from headgate.model import ConfigError, DataError, HeadgateError
+from headgate.snapshots.jobs import Job
 from headgate.wire.nats import Msg, encode_pub, encode_sub
 
 __all__ = ["Mentions", "RequestListener", "progress_subject"]

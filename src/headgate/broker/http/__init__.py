@@ -1,0 +1,1 @@
+"""The broker over HTTP: server-sent events, and outgoing webhooks."""
