@@ -51,8 +51,9 @@ clean: ## Remove the virtual environment, the demo's data and caches
 # The lock is complete, so nothing is resolved: pip asks for the newest release of what it names with an extra.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "headgate needs Python 3.11 or newer: apt-get install python3 python3-venv"; exit 1; }
-	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; about two minutes)"
+	@echo "setting up $(VENV) with $$($(PYTHON) --version) (once; about three minutes)"
 	@$(PYTHON) -m venv $(VENV) || { echo "Python lacks venv: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/headgate warm 2>/dev/null || true
 	@touch $(READY)

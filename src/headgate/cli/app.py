@@ -50,6 +50,7 @@ _COMMANDS = (
     "up",
     "reset",
     "schema",
+    "warm",
 )
 _GROUPS = ("pipeline", "dlq", "state", "replica", "broker", "eventlog", "relay")
 _ELSEWHERE = {"reload": "pipeline"}  # commands that are not in a module of their own name

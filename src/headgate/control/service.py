@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from headgate import __version__
@@ -31,6 +32,7 @@ from headgate.gateway.configured import options_from
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
+from headgate.pipeline.jvm import ArchiveMaker
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
@@ -74,6 +76,7 @@ class Service:
         self._started_at = time.time()
         self._stack: Stack | None = None
         self._spark: SparkSession | None = None
+        self._archive_maker = ArchiveMaker()
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
         self._broker: BrokerProcess | None = None
@@ -189,6 +192,8 @@ class Service:
             supervisor.start()
         for served in self.snapshot_services.values():
             served.start()
+        if not self._until_caught_up:
+            self._archive_maker.start(Path(os.environ["JAVA_HOME"]))  # as the session has set it
 
     @property
     def url(self) -> str:
@@ -359,6 +364,7 @@ class Service:
         if self._server is not None:
             self._server.stop()
             self._server = None
+        self._archive_maker.stop()
         if self._spark is not None:
             close_session(self._spark)
             self._spark = None

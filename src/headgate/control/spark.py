@@ -19,5 +19,12 @@ def open_spark(config: Config, *, master: str | None = None) -> SparkSession:
         driver_memory=config.spark.driver_memory,
         ui=config.spark.ui and master is None,
         conf=dict(config.spark.conf),
+        has_sql=_has_sql(config),
     )
     return open_session(options, config.project.name)
+
+
+def _has_sql(config: Config) -> bool:
+    """Whether rows of a pipeline pass through expressions of Spark, not only through Python's workers."""
+    enabled = (pipeline for pipeline in config.pipelines.values() if pipeline.enabled)
+    return any(transform.type != "route" for pipeline in enabled for transform in pipeline.transforms)

@@ -10,7 +10,16 @@ from functools import partial
 from headgate.config import Config
 from headgate.config.sources import PostgresCdcSourceSection
 
-__all__ = ["compile_decoders"]
+__all__ = ["compile_all", "compile_decoders"]
+
+_KERNELS = "headgate.kernels.changes"
+
+
+def compile_all() -> None:
+    """Compile the kernels of every format that keeps rows as they are; what was compiled before is found on disk."""
+    for arguments in (["msgpack", "picks"], ["json", "picks"]):
+        subprocess.run([sys.executable, "-m", _KERNELS, *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "headgate.kernels.log.positions"], check=True)
 
 
 def compile_decoders(config: Config) -> None:
@@ -24,7 +33,7 @@ def compile_decoders(config: Config) -> None:
     for name in {pipeline.source for pipeline in enabled}:
         section = config.sources[name]
         if isinstance(section, PostgresCdcSourceSection):
-            command = [sys.executable, "-m", "headgate.kernels.changes", section.format]
+            command = [sys.executable, "-m", _KERNELS, section.format]
             command += ["images"] if section.images else []
             command += ["picks"] if name in routed else []
             run = partial(subprocess.run, command, capture_output=True, check=False)

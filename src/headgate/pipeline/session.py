@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.model import ConnectError, DependencyError
+from headgate.pipeline.jvm import java_options
 from headgate.runtime.worker_log import VARIABLE, WorkerLog
 
 __all__ = ["SparkOptions", "SparkSession", "check_worker_python", "close_session", "open_session", "try_session"]
@@ -78,6 +79,8 @@ class SparkOptions:
     driver_memory: str = "1g"
     ui: bool = False
     conf: dict[str, str] = field(default_factory=dict)
+    java_options: str = ""  # in place of those that suit a quick start
+    has_sql: bool = False  # rows pass through the JVM
 
 
 def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSession:
@@ -128,11 +131,12 @@ def _settings(options: SparkOptions) -> dict[str, str]:
     log4j = options.log_dir / "log4j2.properties"
     options.log_dir.mkdir(parents=True, exist_ok=True)
     log4j.write_text(_LOG4J.format(directory=options.log_dir), encoding="utf-8")
+    java = options.java_options or java_options(options.java_home, has_sql=options.has_sql)
     return (
         _SETTINGS
         | {
             "spark.driver.memory": options.driver_memory,
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -XX:+UseParallelGC",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} {java}",
             "spark.ui.enabled": str(options.ui).lower(),
             "spark.sql.warehouse.dir": (options.log_dir.parent / "warehouse").as_uri(),
         }

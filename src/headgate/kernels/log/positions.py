@@ -220,3 +220,7 @@ def _walk(data: Any, table: Any, times: Any, counters: Any) -> bool:
         _put(times[record], 2, time)
     counters[_LEAST_TS], counters[_GREATEST_TS] = least, greatest
     return at == stop
+
+
+if __name__ == "__main__":
+    compile_ahead()

@@ -1,0 +1,133 @@
+"""How Spark's JVM is started: small and at once.
+
+Most of a start is Java loading, checking and compiling the same 20,000 classes as the time before. So there is an
+archive of them (class data sharing), made once for each Java and Spark of a machine, and kept in the user's cache; the
+JVM itself checks that it fits, and does without it otherwise. And the compiler stops at its first tier where rows never
+enter the JVM: what the second would compile is the start itself. docs/performance.md has the figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pyspark
+
+from headgate.runtime.file_lock import FileLock
+
+__all__ = ["ArchiveMaker", "archive_of", "java_options", "make_archive"]
+
+logger = logging.getLogger(__name__)
+
+_KEPT = 3  # archives, of 160 MB each: of other versions, or of other environments
+_COMMAND = ("nice", "-n", "19", sys.executable, "-m", "headgate.pipeline.jvm")
+_SMALL = "-XX:+UseSerialGC"
+_QUICK = "-XX:TieredStopAtLevel=1"
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # an archive that does not fit is no news for anybody
+
+
+def java_options(java_home: Path, *, has_sql: bool = False) -> str:
+    """Options for the driver's JVM. `has_sql`: rows pass through it, so compiling them well pays."""
+    options = [_SMALL] if has_sql else [_SMALL, _QUICK]
+    archive = archive_of(java_home)
+    if archive.exists():
+        options.append(f"-XX:SharedArchiveFile={archive} {_SILENT}")
+        with suppress(OSError):
+            os.utime(archive)  # in use: not the one to be removed
+    return " ".join(options)
+
+
+def archive_of(java_home: Path) -> Path:
+    """Where the archive for this Java and this Spark is, or would be."""
+    release = (java_home / "release").resolve()  # a home that was made for a runtime has a link to its own
+    parts = [str(release), pyspark.__version__, str(Path(pyspark.__file__).parent)]
+    parts.append(release.read_text(errors="replace") if release.exists() else "")
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return _directory() / f"spark-{pyspark.__version__}-{name}.jsa"
+
+
+def _directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
+
+
+def make_archive(java_home: Path) -> Path | None:
+    """Start Spark once as pipelines use it and keep what it loaded; None if somebody else does, or it cannot be."""
+    archive = archive_of(java_home)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(archive.parent / "lock")
+    if not lock.acquire():
+        return None
+    try:
+        return _make(java_home, archive)
+    finally:
+        lock.release()
+
+
+def _make(java_home: Path, archive: Path) -> Path | None:
+    scratch = archive.parent / "making"
+    shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+    scratch.mkdir()
+    try:
+        draft = scratch / "archive.jsa"
+        _train(java_home, scratch, draft)
+        if not draft.exists():
+            return None  # this Java has no base archive to build on
+        draft.replace(archive)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    _prune(archive.parent)
+    return archive
+
+
+def _train(java_home: Path, scratch: Path, draft: Path) -> None:
+    """In a process of its own: its Java must end by itself, which is when it writes the archive."""
+    command = [sys.executable, "-m", "headgate.pipeline.training", str(java_home), str(scratch), str(draft)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        logger.debug("no archive of Spark's classes: %s", done.stderr.strip()[-500:])
+
+
+def _prune(directory: Path) -> None:
+    archives = sorted(directory.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for archive in archives[_KEPT:]:
+        archive.unlink(missing_ok=True)
+
+
+class ArchiveMaker:
+    """Makes a missing archive beside a running service, at the lowest priority; ends with it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, java_home: Path) -> None:
+        """Nothing to do if there is one."""
+        if archive_of(java_home).exists():
+            return
+        command = [*_COMMAND, str(java_home)]
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a group, with Spark and its Java
+            )
+
+    def stop(self) -> None:
+        """Give it up if it is still at work: the next start tries again. Idempotent."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+if __name__ == "__main__":
+    make_archive(Path(sys.argv[1]))

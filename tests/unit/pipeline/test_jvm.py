@@ -1,0 +1,82 @@
+"""Options of Spark's JVM, and the archive of its classes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headgate.pipeline import jvm
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.15"')
+    return tmp_path / "java"
+
+
+def test_without_an_archive_java_is_not_told_of_one(home: Path) -> None:
+    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    assert jvm.java_options(home, has_sql=True) == "-XX:+UseSerialGC"
+
+
+def test_an_archive_is_used_and_marked_as_used(home: Path) -> None:
+    archive = jvm.archive_of(home)
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    os.utime(archive, (0, 0))
+    assert f"-XX:SharedArchiveFile={archive} " in jvm.java_options(home)
+    assert archive.stat().st_mtime > 0
+
+
+def test_an_archive_is_of_one_java(home: Path) -> None:
+    before = jvm.archive_of(home)
+    (home / "release").write_text('JAVA_VERSION="17.0.16"')
+    assert jvm.archive_of(home) != before
+
+
+def test_a_home_made_for_a_runtime_shares_its_archive(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "release").symlink_to(home / "release")
+    assert jvm.archive_of(tmp_path / "made") == jvm.archive_of(home)
+
+
+def test_an_archive_that_cannot_be_made_leaves_nothing(home: Path) -> None:
+    assert jvm.make_archive(home) is None  # there is no java in it
+    assert [path.name for path in jvm.archive_of(home).parent.iterdir()] == ["lock"]
+
+
+def test_old_archives_are_removed(home: Path) -> None:
+    directory = jvm.archive_of(home).parent
+    directory.mkdir(parents=True)
+    for age in range(5):
+        (directory / f"spark-4.3.0-{age}.jsa").touch()
+        os.utime(directory / f"spark-4.3.0-{age}.jsa", (1000 - age, 1000 - age))
+    jvm._prune(directory)
+    assert sorted(path.name[-5] for path in directory.iterdir()) == ["0", "1", "2"]
+
+
+def test_a_service_that_stops_takes_the_making_of_an_archive_with_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "pid"
+    inner = f"import os, time; open({str(told)!r}, 'w').write(f'{{os.getpid()}}\\n'); time.sleep(600)"
+    monkeypatch.setattr(
+        jvm, "_COMMAND", (sys.executable, "-c", f"import subprocess; subprocess.run({[sys.executable, '-c', inner]!r})")
+    )
+    maker = jvm.ArchiveMaker()
+    maker.start(home)
+    deadline = time.monotonic() + 60
+    while not (told.exists() and told.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+    child = psutil.Process(int(told.read_text()))
+    maker.stop()
+    maker.stop()
+    child.wait(60)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
