@@ -135,7 +135,7 @@ class PipelineControl:
         for supervisor, settings in prepared:
             assert supervisor.routing is not None
             epochs[supervisor.spec.name] = supervisor.routing.reload(settings)
-            supervisor.ordeal.wake()
+            supervisor.failing_batch.wake()
         self._adopt(_with_routes(self._config, config))
         return {"epochs": epochs, "needs_restart": _other_changes(self._config, config)}
 
@@ -175,13 +175,13 @@ class PipelineControl:
         while letters := self._letters(key, chosen, after):
             after = letters[-1].number
             query = supervisor.query
-            if query is not None and not query.between_batches.acquire(timeout=_REPLAY_WAIT_S):
+            if query is not None and not query.delivery_lock.acquire(timeout=_REPLAY_WAIT_S):
                 raise OccupiedError("a batch is being delivered", remedy="pause the pipeline, or try again")
             try:
                 result = replay(letters, self.dead_letters(key), supervisor.spec.destinations, routing.settings, to)
             finally:
                 if query is not None:
-                    query.between_batches.release()
+                    query.delivery_lock.release()
             delivered += result.delivered
             kept.update(result.kept)
             if chosen.numbers:

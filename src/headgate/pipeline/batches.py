@@ -23,7 +23,7 @@ from headgate.pipeline.state import State, StateFile
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Offset
 
-__all__ = ["Batches", "Ordeal"]
+__all__ = ["Batches", "FailingBatch"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ _ATTEMPTS_IN_PLACE = 6
 T = TypeVar("T")
 
 
-class Ordeal:
-    """A batch that keeps failing: how often, and whether somebody has given it up. Outlives a run of the query."""
+class FailingBatch:
+    """The batch that keeps failing, if one does, and whether somebody has given it up. Outlives a run of the query."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -91,7 +91,7 @@ class Batches:
         spec: PipelineSpec,
         reporter: Reporter,
         state: State,
-        ordeal: Ordeal,
+        failing_batch: FailingBatch,
         *,
         send: Callable[[DataFrame, int], BatchResult],
         end_offset: Callable[[int], Offset | None],
@@ -100,7 +100,7 @@ class Batches:
         self._reporter = reporter
         self._state = state
         self._file = StateFile(spec.state_path)
-        self._ordeal = ordeal
+        self._failing_batch = failing_batch
         self._send = send
         self._end_offset = end_offset
         self._stopping = threading.Event()
@@ -111,7 +111,7 @@ class Batches:
         """Returning means: this batch is delivered, and the state says so."""
         if self._state.covers(batch_id):
             self._commit(batch_id)
-            self._ordeal.over()
+            self._failing_batch.over()
             return
         began = time.perf_counter()
         result = self._sent(frame, batch_id)
@@ -120,7 +120,7 @@ class Batches:
         failpoint("pipeline.persisted")
         self._commit(batch_id)
         failpoint("pipeline.confirmed")
-        self._ordeal.over()
+        self._failing_batch.over()
         if result is not None:
             self._reporter.batch(
                 rows=result.rows,
@@ -133,7 +133,7 @@ class Batches:
         """The result of a batch, or None if it was given up."""
 
         def attempt() -> BatchResult | None:
-            if self._ordeal.is_abandoned(batch_id):
+            if self._failing_batch.is_abandoned(batch_id):
                 _log.warning("batch abandoned", extra={"pipeline": self._spec.name, "batch": batch_id})
                 self._reporter.abandoned()
                 return None
@@ -198,7 +198,7 @@ class Batches:
                 if told.retry is not Retry.BACKOFF or attempt == _ATTEMPTS_IN_PLACE:
                     self.told = True
                     raise told from error
-            self._ordeal.pause(pause_s, batch_id)
+            self._failing_batch.pause(pause_s, batch_id)
             # Only here: what has begun is finished, or what was sent would not be recorded.
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
@@ -206,7 +206,7 @@ class Batches:
         raise AssertionError("unreachable")
 
     def _failed(self, error: HeadgateError, batch_id: int) -> None:
-        self._ordeal.failing(batch_id)
+        self._failing_batch.failing(batch_id)
         self._reporter.failed(error)
         fields = {"pipeline": self._spec.name, "batch": batch_id, "error": error.as_dict()}
         _log.warning("batch failed", extra=fields)
@@ -214,4 +214,4 @@ class Batches:
     def stop(self) -> None:
         """No further attempts."""
         self._stopping.set()
-        self._ordeal.wake()
+        self._failing_batch.wake()

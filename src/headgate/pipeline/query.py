@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.model import ConfigError, InternalError, StateError
-from headgate.pipeline.batches import Batches, Ordeal
+from headgate.pipeline.batches import Batches, FailingBatch
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
 from headgate.pipeline.delivery import delivery_of
 from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame, send_initial
@@ -40,17 +40,17 @@ class PipelineQuery:
         spark: SparkSession,
         reporter: Reporter,
         routing: Routing | None = None,
-        ordeal: Ordeal | None = None,
+        failing_batch: FailingBatch | None = None,
     ) -> None:
         self._spec = spec
         self._spark = spark.newSession()  # its own temporary views, so that two pipelines can both say `batch`
         self._reporter = reporter
         self._routing = routing
-        self._ordeal = ordeal or Ordeal()
+        self._failing_batch = failing_batch or FailingBatch()
         self._batches: Batches | None = None
         self._ready = threading.Event()
         self._stopping = threading.Event()
-        self.between_batches = threading.Lock()  # held while a batch is being delivered
+        self.delivery_lock = threading.Lock()  # held while a batch is delivered
         self._query: StreamingQuery | None = None
         self._origin = ""
         self.interrupted: Callable[[], bool] = self._stopping.is_set  # whether to end what comes before the query
@@ -81,7 +81,7 @@ class PipelineQuery:
             spec,
             self._reporter,
             saved or State(spec.name, identity, str(query.id)),
-            self._ordeal,
+            self._failing_batch,
             send=self._send,
             end_offset=lambda batch_id: batch_end_offset(self._spark, spec.checkpoint, batch_id),
         )
@@ -128,7 +128,7 @@ class PipelineQuery:
         """Called by Spark for every batch. Returning means: this batch is delivered, and the state says so."""
         if not self._ready.wait(_START_TIMEOUT_S):
             raise InternalError("the query delivered a batch before it had started")
-        with self.between_batches:
+        with self.delivery_lock:
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
             assert self._batches is not None
@@ -150,11 +150,11 @@ class PipelineQuery:
 
     def settle(self) -> None:
         """Make up for a commit that failed, between batches."""
-        if self._batches is not None and self.between_batches.acquire(blocking=False):
+        if self._batches is not None and self.delivery_lock.acquire(blocking=False):
             try:
                 self._batches.settle()
             finally:
-                self.between_batches.release()
+                self.delivery_lock.release()
 
     def ended(self) -> bool:
         """Whether the query has ended; raises what ended it, if it was an error."""
@@ -180,13 +180,13 @@ class PipelineQuery:
         self._stopping.set()
         if self._batches is not None:
             self._batches.stop()
-        finished = self.between_batches.acquire(timeout=grace_s)
+        finished = self.delivery_lock.acquire(timeout=grace_s)
         try:
             if self._query is not None:
                 self._query.stop()
         finally:
             if finished:
-                self.between_batches.release()
+                self.delivery_lock.release()
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""

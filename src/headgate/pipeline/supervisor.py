@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headgate.model import HeadgateError, Retry, Status
-from headgate.pipeline.batches import Ordeal
+from headgate.pipeline.batches import FailingBatch
 from headgate.pipeline.failures import from_spark
 from headgate.pipeline.lag import LagWatch, delivered_end
 from headgate.pipeline.query import PipelineQuery
@@ -52,7 +52,7 @@ class Supervisor:
                 directory=spec.state_path.parent,
                 first_batch=spec.first_batch,
             )
-        self.ordeal = Ordeal()
+        self.failing_batch = FailingBatch()
         self.spark = spark
         self._query: PipelineQuery | None = None
         self._stop = threading.Event()
@@ -71,7 +71,7 @@ class Supervisor:
         source = self.spec.source.describe()
         return replace(
             with_source_error(self.reporter.report, source.get("error")),
-            failing_batch=self.ordeal.batch_id,
+            failing_batch=self.failing_batch.batch_id,
             source_details=source,
             destination_details=destinations,
             routing=self.routing.describe() if self.routing else {},
@@ -124,14 +124,14 @@ class Supervisor:
 
     def abandon(self, batch_id: int | None = None) -> int | None:
         """Give up the batch that keeps failing, or only this one; None if it does not. Its rows are lost."""
-        abandoned = self.ordeal.abandon(batch_id)
+        abandoned = self.failing_batch.abandon(batch_id)
         if abandoned is not None and not self._thread.is_alive():
             self.restart()
         return abandoned
 
     def _say(self) -> None:
         self._command.set()
-        self.ordeal.wake()
+        self.failing_batch.wake()
 
     def join(self, timeout_s: float | None = None) -> bool:
         self._thread.join(timeout_s)
@@ -177,7 +177,7 @@ class Supervisor:
 
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
-        self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.ordeal)
+        self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.failing_batch)
         query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
         try:
             self.spec.source.start()  # idempotent; what it raises is told like any other error
@@ -201,7 +201,7 @@ class Supervisor:
                 query.settle()
                 settle_at = time.monotonic() + _SETTLE_EVERY_S
             # A batch that succeeds is told by itself. That no batch has failed shows in a look that found nothing.
-            if self._is_troubled and self.ordeal.batch_id is None and query.has_looked:
+            if self._is_troubled and self.failing_batch.batch_id is None and query.has_looked:
                 self.reporter.recovered()
                 _log.info("pipeline runs again", extra={"pipeline": self.spec.name})
         query.stop(self.spec.stop_grace_s)

@@ -177,7 +177,7 @@ def test_v14_v19_as_errors_nothing_is_sent_and_a_reload_mends_it(
     wide = make_spec(memory, **by_letter(admission={"on_admission_failure": "error"})).routing
     assert wide is not None
     assert supervisor.routing.reload(wide) == 1  # the routes are the same
-    supervisor.ordeal.wake()
+    supervisor.failing_batch.wake()
     assert supervisor.join(90)
     assert topics(memory).total() == 40
     assert supervisor.report.routing["epoch"] == 1
@@ -198,7 +198,7 @@ def test_a_reload_forgets_nothing_that_was_acknowledged(make_spec: MakeSpec, run
     failures = supervisor.report.failures_in_row
     wait_until(lambda: supervisor.report.failures_in_row > failures + 1)
     refused.clear()
-    supervisor.ordeal.wake()
+    supervisor.failing_batch.wake()
     assert supervisor.join(90)
     assert Counter(topic for topic, _ in received) == Counter(dict.fromkeys(("a", "b", "c", "rest"), 20))
     assert sorted(row["id"] for _, row in received) == list(range(80))
@@ -233,7 +233,7 @@ def test_trouble_is_told_by_its_first_cause_until_a_success(
     assert supervisor.routing is not None
     assert mended is not None
     supervisor.routing.reload(mended)
-    supervisor.ordeal.wake()
+    supervisor.failing_batch.wake()
     wait_until(lambda: supervisor.report.batches_total > 0)
     report = supervisor.report
     assert (report.status, report.error, report.failures_in_row) == (Status.RUNNING, None, 0)

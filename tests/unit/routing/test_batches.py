@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from headgate.model import ConnectError, DataError, DeliveryError, HeadgateError, InternalError, StateError, Status
 from headgate.pipeline import batches as module
-from headgate.pipeline.batches import Batches, Ordeal
+from headgate.pipeline.batches import Batches, FailingBatch
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
@@ -57,7 +57,7 @@ class Bench:
         self.source = Steps(mode, self.steps)
         self.reporter = Reporter("p", "s", ("d",), failure_threshold=3)
         self.reporter.status(Status.RUNNING)
-        self.ordeal = Ordeal()
+        self.failing_batch = FailingBatch()
         self.send_errors: list[Exception] = []
         self.on_send: Callable[[], None] = lambda: None
         self.file = StateFile(directory / "state.json")
@@ -66,7 +66,12 @@ class Bench:
             before_batch=lambda: self.steps.append("before"),
         )  # fmt: skip
         self.batches = Batches(
-            spec, self.reporter, State("p", "s", "q", batch_id), self.ordeal, send=self._send, end_offset=self._end
+            spec,
+            self.reporter,
+            State("p", "s", "q", batch_id),
+            self.failing_batch,
+            send=self._send,
+            end_offset=self._end,
         )
 
     def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
@@ -125,7 +130,7 @@ def test_sending_is_tried_again_and_nothing_is_recorded_before_it_succeeds(tmp_p
     report = bench.reporter.report
     assert (report.errors_total, report.failures_in_row, report.status, report.error) == (3, 0, Status.RUNNING, None)
     assert [change.status for change in report.history][-2:] == [Status.DEGRADED, Status.RUNNING], "at the third"
-    assert bench.ordeal.batch_id is None
+    assert bench.failing_batch.batch_id is None
 
 
 def test_after_some_attempts_the_query_is_given_up(tmp_path: Path) -> None:
@@ -135,7 +140,7 @@ def test_after_some_attempts_the_query_is_given_up(tmp_path: Path) -> None:
         bench.deliver(0)
     assert bench.steps.count("send 0") == module._ATTEMPTS_IN_PLACE
     assert bench.batches.told
-    assert bench.ordeal.batch_id == 0
+    assert bench.failing_batch.batch_id == 0
     assert bench.file.read() is None
 
 
@@ -162,10 +167,10 @@ def test_a_commit_made_up_for_after_a_restart_ends_the_ordeal(tmp_path: Path) ->
     bench.source.failures = [ConnectError("away") for _ in range(module._ATTEMPTS_IN_PLACE)]
     with pytest.raises(ConnectError):
         bench.deliver(0)
-    assert bench.ordeal.batch_id == 0
+    assert bench.failing_batch.batch_id == 0
     bench.deliver(0)
     assert bench.steps.count("send 0") == 1
-    assert bench.ordeal.abandon() is None, "there is nothing left to give up"
+    assert bench.failing_batch.abandon() is None, "there is nothing left to give up"
 
 
 def test_r18_a_polling_commit_waits_for_its_next_turn(tmp_path: Path) -> None:
@@ -197,7 +202,7 @@ def test_v8_an_abandoned_batch_is_recorded_and_committed_without_being_sent(tmp_
 
     def give_up_at_the_third() -> None:
         if bench.steps.count("send 0") == 3:
-            assert bench.ordeal.abandon() == 0
+            assert bench.failing_batch.abandon() == 0
 
     bench.on_send = give_up_at_the_third
     bench.deliver(0)
@@ -233,13 +238,13 @@ def test_a_stop_ends_the_attempts(tmp_path: Path) -> None:
     assert bench.steps.count("send 0") == 1
 
 
-def pausing(ordeal: Ordeal, seconds: float = 30.0) -> Callable[[], float]:
+def pausing(failing_batch: FailingBatch, seconds: float = 30.0) -> Callable[[], float]:
     """A thread in a pause; what is returned waits for its end, and says how long it took."""
     took: list[float] = []
 
     def pause() -> None:
         began = time.monotonic()
-        ordeal.pause(seconds, 7)
+        failing_batch.pause(seconds, 7)
         took.append(time.monotonic() - began)
 
     thread = threading.Thread(target=pause)
@@ -254,29 +259,29 @@ def pausing(ordeal: Ordeal, seconds: float = 30.0) -> Callable[[], float]:
 
 @pytest.mark.parametrize("how", ["wake", "abandon"])
 def test_an_order_ends_a_pause(how: str) -> None:
-    ordeal = Ordeal()
-    ordeal.failing(7)
-    end = pausing(ordeal)
-    getattr(ordeal, how)()
+    failing_batch = FailingBatch()
+    failing_batch.failing(7)
+    end = pausing(failing_batch)
+    getattr(failing_batch, how)()
     assert end() < 10
-    assert ordeal.is_abandoned(7) == (how == "abandon")
+    assert failing_batch.is_abandoned(7) == (how == "abandon")
 
 
 def test_abandoning_another_batch_does_not_end_a_pause() -> None:
-    ordeal = Ordeal()
-    ordeal.failing(6)
-    end = pausing(ordeal, 0.2)
-    assert ordeal.abandon() == 6
+    failing_batch = FailingBatch()
+    failing_batch.failing(6)
+    end = pausing(failing_batch, 0.2)
+    assert failing_batch.abandon() == 6
     assert end() >= 0.2
-    assert not ordeal.is_abandoned(7)
+    assert not failing_batch.is_abandoned(7)
 
 
 def test_a_batch_that_does_not_fail_cannot_be_abandoned() -> None:
-    ordeal = Ordeal()
-    assert ordeal.abandon() is None
-    ordeal.failing(3)
-    ordeal.over()
-    assert (ordeal.abandon(), ordeal.batch_id, ordeal.is_abandoned(3)) == (None, None, False)
+    failing_batch = FailingBatch()
+    assert failing_batch.abandon() is None
+    failing_batch.failing(3)
+    failing_batch.over()
+    assert (failing_batch.abandon(), failing_batch.batch_id, failing_batch.is_abandoned(3)) == (None, None, False)
 
 
 def test_the_errors_of_a_run_are_ours(tmp_path: Path) -> None:

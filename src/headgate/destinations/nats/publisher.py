@@ -40,7 +40,7 @@ _BLOCK_ROWS = 8_192
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
-class Lane(Protocol):
+class AckMode(Protocol):
     """A way of sending rows and learning what became of them: `EachAcked` or `BatchAcked`."""
 
     stalled: DeliveryError | None  # the server stopped answering; the connection is of no more use
@@ -61,7 +61,7 @@ class Publisher:
     def __init__(self, options: NatsOptions) -> None:
         self.options = options
         self._connection: Connection | None = None
-        self._lane: Lane | None = None
+        self._ack_mode: AckMode | None = None
         self._fence: Fence | None = None
         self._ledger = Ledger()
 
@@ -100,11 +100,11 @@ class Publisher:
 
     def flush(self) -> Receipt:
         """Wait until every row since the last flush is acknowledged, refused or given up, and report."""
-        if self._lane:
+        if self._ack_mode:
             with self._closing_on_error():
-                self._lane.drain(self._ledger)
+                self._ack_mode.drain(self._ledger)
         ledger, self._ledger, self._fence = self._ledger, Ledger(), None
-        if self._lane and self._lane.stalled:
+        if self._ack_mode and self._ack_mode.stalled:
             # A late acknowledgement must not be taken for that of a later message.
             self.close()
         return ledger.receipt()
@@ -125,7 +125,7 @@ class Publisher:
     def close(self) -> None:
         """Close the connection and forget what was not flushed; publishing again opens a new one."""
         self._ledger = Ledger()
-        self._lane = self._fence = None
+        self._ack_mode = self._fence = None
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -147,9 +147,9 @@ class Publisher:
     def _send(self, block: pa.RecordBatch, fence: Fence | None) -> None:
         rows = np.arange(self._ledger.rows, self._ledger.rows + block.num_rows)
         self._ledger.rows += block.num_rows
-        assert self._lane is not None
+        assert self._ack_mode is not None
         with self._closing_on_error():
-            self._lane.send(block, rows, self._ledger, fence)
+            self._ack_mode.send(block, rows, self._ledger, fence)
 
     @contextmanager
     def _closing_on_error(self) -> Iterator[None]:
@@ -165,10 +165,10 @@ class Publisher:
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = Connection.open(self.options)
-            self._lane = self._new_lane(self._connection)
+            self._ack_mode = self._new_ack_mode(self._connection)
         return self._connection
 
-    def _new_lane(self, connection: Connection) -> Lane:
+    def _new_ack_mode(self, connection: Connection) -> AckMode:
         if self.options.acks == "batch":
             return BatchAcked(connection, self.options)
         return EachAcked(connection, self.options, _BLOCK_ROWS)
