@@ -73,7 +73,7 @@ def explained(project: Project, *arguments: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_v5_fifty_event_types_through_one_slot(project: Project, stack: Endpoints) -> None:
+def test_fifty_event_types_through_one_slot(project: Project, stack: Endpoints) -> None:
     assert stack.postgres_url is not None
     assert stack.nats_url is not None
     admin = psycopg.connect(stack.postgres_url, autocommit=True)

@@ -189,7 +189,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
     return found
 
 
-def test_r50_metrics_of_routing(busy: Shop) -> None:
+def test_routing_has_metrics(busy: Shop) -> None:
     for client in serving(busy):
         text = client.get("/metrics").text
         found = samples(text)
@@ -216,7 +216,7 @@ def test_r50_metrics_of_routing(busy: Shop) -> None:
     assert all(name.startswith("headgate_") for name in names)
 
 
-def test_v18_past_the_threshold_pages_and_metrics_say_degraded(busy: Shop) -> None:
+def test_past_the_threshold_pages_and_metrics_say_degraded(busy: Shop) -> None:
     supervisor = busy.supervisor("p")
     reporter = supervisor.reporter
     reporter.status(Status.RUNNING)
@@ -238,7 +238,7 @@ def test_v18_past_the_threshold_pages_and_metrics_say_degraded(busy: Shop) -> No
         assert samples(client.get("/metrics").text)[("headgate_failures_in_row", "")] == 0
 
 
-def test_r51_destinations(busy: Shop) -> None:
+def test_destinations_are_listed_with_their_topics(busy: Shop) -> None:
     for client in serving(busy):
         shown = client.get("/connectors/p/destinations").json()["destinations"]
         orders, payments = shown

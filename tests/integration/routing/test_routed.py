@@ -27,7 +27,7 @@ from .conftest import MakeSpec, Receive, Run, Serve, wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
-def test_v2_a_topic_column_makes_a_topic_of_each_kind(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_a_topic_column_makes_a_topic_of_each_kind(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     supervisor = run(make_spec(memory, routing={"topic_column": "kind", "default_topic": "other"}))
     assert supervisor.join(90)
     assert supervisor.report.error is None
@@ -40,7 +40,7 @@ def test_v2_a_topic_column_makes_a_topic_of_each_kind(make_spec: MakeSpec, run: 
     assert supervisor.report.status is Status.STOPPED
 
 
-def test_v2_streams_and_topics_in_nats(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
+def test_streams_and_topics_in_nats(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
     prefix = nats.options.stream
     spec = make_spec(
         nats,
@@ -76,7 +76,7 @@ def test_v2_streams_and_topics_in_nats(make_spec: MakeSpec, run: Run, nats: Nats
     assert len(counted) >= 3
 
 
-def test_v1_a_pipeline_without_routing_is_as_it_was(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_a_pipeline_without_routing_is_as_it_was(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     spec = dataclasses.replace(make_spec(memory, routing=BY_KIND), routing=None, topic="t.{kind}")
     supervisor = run(spec)
     assert supervisor.join(90)
@@ -101,7 +101,7 @@ def topics(memory: MemoryDestination) -> Counter[str]:
     return Counter(message.topic for message in memory.messages)
 
 
-def test_r24_null_goes_to_the_default(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_null_goes_to_the_default(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     supervisor = run(make_spec(memory, rows=40, **by_letter()))
     assert supervisor.join(90)
     assert topics(memory) == {"a": 10, "b": 10, "c": 10, "rest": 10}
@@ -109,7 +109,7 @@ def test_r24_null_goes_to_the_default(make_spec: MakeSpec, run: Run, memory: Mem
 
 
 @pytest.mark.parametrize(("action", "arrive", "dead"), [("drop", 30, 0), ("dlq", 30, 10)])
-def test_r33_rows_without_a_destination(
+def test_rows_without_a_destination_are_treated_as_configured(
     make_spec: MakeSpec, run: Run, memory: MemoryDestination, action: str, arrive: int, dead: int
 ) -> None:
     supervisor = run(make_spec(memory, rows=40, **by_letter(admission={"on_missing_destination": action})))
@@ -128,7 +128,7 @@ def test_r33_rows_without_a_destination(
 @pytest.mark.parametrize(
     ("mode", "action"), [(CDC, "error"), (DESTRUCTIVE_POLLING, "error"), (POLLING, "drop"), (OPAQUE, "drop")]
 )
-def test_r34_the_default_action_depends_on_the_source(make_spec: MakeSpec, mode: Mode, action: str) -> None:
+def test_the_default_action_depends_on_the_source(make_spec: MakeSpec, mode: Mode, action: str) -> None:
     spec = make_spec(MemoryDestination("m"), mode=mode, routing=BY_KIND)
     assert spec.routing is not None
     assert spec.routing.on_refusal == action
@@ -142,7 +142,7 @@ def test_r34_the_default_action_depends_on_the_source(make_spec: MakeSpec, mode:
         ({"mode": "allowlist", "allowlist": [{"topic": "a"}, {"topic": "b"}]}, "unknown", {"a", "b"}),
     ],
 )
-def test_v14_v19_refused_rows_become_dead_letters_and_can_be_replayed(
+def test_refused_rows_become_dead_letters_and_can_be_replayed(
     make_spec: MakeSpec, run: Run, memory: MemoryDestination, admission: dict[str, Any], reason: str, kept: set[str]
 ) -> None:
     spec = make_spec(memory, rows=40, **by_letter(admission={**admission, "on_admission_failure": "dlq"}))
@@ -162,7 +162,7 @@ def test_v14_v19_refused_rows_become_dead_letters_and_can_be_replayed(
     assert set(topics(memory)) == {"a", "b", "c", "rest"}
 
 
-def test_v14_v19_as_errors_nothing_is_sent_and_a_reload_mends_it(
+def test_as_errors_nothing_is_sent_and_a_reload_mends_it(
     make_spec: MakeSpec, run: Run, memory: MemoryDestination
 ) -> None:
     narrow = by_letter(admission={"max_destinations": 2, "on_admission_failure": "error"})
@@ -239,7 +239,7 @@ def test_trouble_is_told_by_its_first_cause_until_a_success(
     assert (report.status, report.error, report.failures_in_row) == (Status.RUNNING, None, 0)
 
 
-def test_v10_one_destination_that_refuses_trips_its_breaker_alone(
+def test_one_destination_that_refuses_trips_its_breaker_alone(
     make_spec: MakeSpec, run: Run, nats: NatsDestination
 ) -> None:
     """The stream of `c` is full: its rows are refused by the server, those of the others are not."""
@@ -286,7 +286,7 @@ def test_v10_one_destination_that_refuses_trips_its_breaker_alone(
             jetstream.delete_stream(stream)
 
 
-def test_v10_a_breaker_closes_after_its_cool_down(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
+def test_a_breaker_closes_after_its_cool_down(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
     prefix = nats.options.stream
     with JetStream.open(nats.options) as jetstream:
         config = {"name": f"{prefix}-c", "subjects": [f"{prefix}-c.>"], "max_msgs": 1, "discard": "new"}
@@ -321,7 +321,7 @@ def test_v10_a_breaker_closes_after_its_cool_down(make_spec: MakeSpec, run: Run,
             jetstream.delete_stream(entry["stream"])
 
 
-def test_v9_v17_partitions_of_a_topic(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
+def test_rows_choose_the_partition_of_their_topic(make_spec: MakeSpec, run: Run, nats: NatsDestination) -> None:
     """Ids 0 to 3 are there, 99 is not, and NULL goes anywhere without being counted."""
     name = nats.options.stream
     part = "case id % 6 when 4 then 99 when 5 then null else id % 6 end"
@@ -352,7 +352,7 @@ def test_v9_v17_partitions_of_a_topic(make_spec: MakeSpec, run: Run, nats: NatsD
     assert len(messages) == 50
 
 
-def test_v8_a_batch_is_abandoned(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_a_batch_is_abandoned(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     committed: list[Offset] = []
 
     class Noting(RandomSource):
@@ -390,7 +390,7 @@ def test_v8_a_batch_is_abandoned(make_spec: MakeSpec, run: Run, memory: MemoryDe
     assert supervisor.abandon() is None
 
 
-def test_r19_a_stop_ends_the_waiting(make_spec: MakeSpec, run: Run) -> None:
+def test_a_stop_ends_the_waiting(make_spec: MakeSpec, run: Run) -> None:
     class Refusing(MemoryDestination):
         def accept(self, rows: Any) -> None:
             raise DeliveryError("refused", remedy="none")
@@ -405,7 +405,7 @@ def test_r19_a_stop_ends_the_waiting(make_spec: MakeSpec, run: Run) -> None:
     assert not supervisor.spec.state_path.exists()
 
 
-def test_r18_a_polling_source_makes_up_for_a_commit(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_a_polling_source_makes_up_for_a_commit(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     committed: list[int] = []
 
     class Forgetful(RandomSource):
@@ -425,7 +425,7 @@ def test_r18_a_polling_source_makes_up_for_a_commit(make_spec: MakeSpec, run: Ru
     assert supervisor.report.status is Status.RUNNING
 
 
-def test_r18_an_opaque_source_stops(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_an_opaque_source_stops(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     class Opaque(RandomSource):
         def mode(self) -> Mode:
             return OPAQUE
@@ -441,7 +441,7 @@ def test_r18_an_opaque_source_stops(make_spec: MakeSpec, run: Run, memory: Memor
     assert supervisor.report.error["kind"] == Kind.STATE
 
 
-def test_r5_several_destinations_for_one_row(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
+def test_one_row_goes_to_several_destinations(make_spec: MakeSpec, run: Run, memory: MemoryDestination) -> None:
     routes = [
         {"type": "route", "field": "letter", "match": "all", "mapping": {"a": ["x", "y"], "b": "x"}},
         {"type": "route", "field": ["letter", "id"], "mapping": {"a/0": "z", "c/2": "z"}, "default_topic": "rest"},
@@ -500,14 +500,12 @@ def test_pause_resume_and_restart(make_spec: MakeSpec, run: Run, memory: MemoryD
         ({"routing": {**BY_KIND, "max_in_flight_batches": 2}}, "max_in_flight_batches"),
     ],
 )  # fmt: skip
-def test_v12_what_contradicts_itself_is_refused_at_once(
-    make_spec: MakeSpec, section: dict[str, Any], what: str
-) -> None:
+def test_what_contradicts_itself_is_refused_at_once(make_spec: MakeSpec, section: dict[str, Any], what: str) -> None:
     with pytest.raises(ValidationError, match=what):
         make_spec(MemoryDestination("m"), **section)
 
 
-def test_t7_a_route_may_have_admission(make_spec: MakeSpec) -> None:
+def test_a_route_may_have_admission(make_spec: MakeSpec) -> None:
     route = {"type": "route", "field": "a", "mapping": {"x": "y"}}
     spec = make_spec(MemoryDestination("m"), transforms=[route], routing={"admission": {"max_destinations": 3}})
     assert spec.routing is not None
@@ -525,9 +523,7 @@ def test_t7_a_route_may_have_admission(make_spec: MakeSpec) -> None:
         (302, b"", "302"),
     ],
 )
-def test_v16_a_mapping_that_cannot_be_had(
-    make_spec: MakeSpec, serve: Serve, status: int, body: bytes, what: str
-) -> None:
+def test_a_mapping_that_cannot_be_had(make_spec: MakeSpec, serve: Serve, status: int, body: bytes, what: str) -> None:
     url = serve(status, body)
     with pytest.raises(ConfigError) as caught:
         make_spec(MemoryDestination("m"), transforms=[{"type": "route", "field": "a", "mapping_url": url}])
@@ -535,7 +531,7 @@ def test_v16_a_mapping_that_cannot_be_had(
     assert url in caught.value.message + caught.value.remedy
 
 
-def test_r49_a_mapping_is_fetched_with_its_token(make_spec: MakeSpec, serve: Serve) -> None:
+def test_a_mapping_is_fetched_with_its_token(make_spec: MakeSpec, serve: Serve) -> None:
     url = serve(200, b'{"order.created": "orders", "order.paid": ["orders", {"stream": "s", "topic": "t"}]}', "secret")
     route = {"type": "route", "field": "event.type", "mapping_url": url, "mapping_token": "secret"}
     spec = make_spec(MemoryDestination("m"), transforms=[route])

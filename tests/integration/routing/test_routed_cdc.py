@@ -107,7 +107,7 @@ def wait_for_slot(admin: Admin, name: str) -> None:
         time.sleep(0.05)
 
 
-def test_v2_v3_columns_tables_and_old_rows(start: Start, admin: Admin, name: str) -> None:
+def test_rows_are_routed_by_columns_tables_and_old_rows(start: Start, admin: Admin, name: str) -> None:
     supervisor = start(
         routing={**BY_KIND, "by_table": {f"{name}.users": {"stream": "identity", "topic": "users"}}},
         destination={"type": "memory", "max_rows": 1000},
@@ -151,9 +151,7 @@ def test_a_new_column_blocks_nobody(start: Start, admin: Admin, name: str) -> No
     assert "have no destination" in error["message"]
 
 
-def test_t12_an_untouched_large_value_routes_by_the_old_row_or_is_counted(
-    start: Start, admin: Admin, name: str
-) -> None:
+def test_an_untouched_large_value_routes_by_the_old_row_or_is_counted(start: Start, admin: Admin, name: str) -> None:
     supervisor = start(routing={"topic_column": "tenant", "default_topic": "other"})
     wait_for_slot(admin, name)
     large = "x" * 200
@@ -173,9 +171,7 @@ def test_t12_an_untouched_large_value_routes_by_the_old_row_or_is_counted(
     assert memory.messages[-1].topic == large
 
 
-def test_v4_a_route_inside_jsonb_to_several_streams(
-    start: Start, admin: Admin, name: str, endpoints: Endpoints
-) -> None:
+def test_a_route_inside_jsonb_to_several_streams(start: Start, admin: Admin, name: str, endpoints: Endpoints) -> None:
     route = {
         "type": "route",
         "field": "body.type",
@@ -224,7 +220,7 @@ def test_tables_and_filtered_rows(start: Start, admin: Admin, name: str) -> None
     assert found == [("people", "INSERT"), ("as", "INSERT"), ("rest", "INSERT"), ("as", "DELETE")]
 
 
-def test_v3_v13_v18_a_commit_that_fails_degrades_and_holds_the_slot(start: Start, admin: Admin, name: str) -> None:
+def test_a_commit_that_fails_degrades_and_holds_the_slot(start: Start, admin: Admin, name: str) -> None:
     """`confirmed_flush_lsn` moves only on commit; the batch is not sent a second time when the commit is."""
     failing: list[bool] = [True]
     supervisors: list[Supervisor] = []

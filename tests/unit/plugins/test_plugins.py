@@ -129,7 +129,7 @@ MAKERS: list[tuple[str, Callable[..., Any]]] = [("sources", plugin_source), ("de
 
 
 @pytest.mark.parametrize(("room", "make"), MAKERS)
-def test_v7_a_plugin_for_another_contract_is_refused_before_a_line_of_it_runs(
+def test_a_plugin_for_another_contract_is_refused_before_a_line_of_it_runs(
     install: Install, context: PluginContext, room: str, make: Callable[..., Any]
 ) -> None:
     module = install("raise SystemExit('this must never run')", {f"headgate.{room}.v99": {"late": "Late"}})
@@ -144,7 +144,7 @@ def test_v7_a_plugin_for_another_contract_is_refused_before_a_line_of_it_runs(
 
 
 @pytest.mark.parametrize(("room", "make"), MAKERS)
-def test_v7_the_class_must_say_the_same(
+def test_the_class_of_a_plugin_must_state_the_same_contract(
     install: Install, context: PluginContext, room: str, make: Callable[..., Any]
 ) -> None:
     install(GOOD, {f"headgate.{room}.v1": {"old": "Old", "function": "not_a_class"}})

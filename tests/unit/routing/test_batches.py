@@ -96,7 +96,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", [CDC, POLLING, DESTRUCTIVE_POLLING, OPAQUE])
-def test_r15_send_record_commit(tmp_path: Path, mode: Mode) -> None:
+def test_a_batch_is_sent_then_recorded_then_committed(tmp_path: Path, mode: Mode) -> None:
     bench = Bench(tmp_path, mode)
     bench.deliver(0)
     assert bench.steps == ["before", "send 0", "recorded 0", "commit 0"]
@@ -152,7 +152,7 @@ def test_what_trying_again_cannot_mend_is_raised_at_once(tmp_path: Path) -> None
     assert bench.steps == ["before", "send 0"]
 
 
-def test_r17_a_cdc_commit_is_tried_again(tmp_path: Path) -> None:
+def test_a_cdc_commit_is_tried_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, CDC)
     bench.source.failures = [ConnectError("away"), ConnectError("away"), ConnectError("away")]
     bench.deliver(0)
@@ -173,7 +173,7 @@ def test_a_commit_made_up_for_after_a_restart_ends_the_ordeal(tmp_path: Path) ->
     assert bench.failing_batch.abandon() is None, "there is nothing left to give up"
 
 
-def test_r18_a_polling_commit_waits_for_its_next_turn(tmp_path: Path) -> None:
+def test_a_polling_commit_waits_for_its_next_turn(tmp_path: Path) -> None:
     bench = Bench(tmp_path, POLLING)
     bench.source.failures = [ConnectError("away"), OSError("disk")]
     bench.deliver(0)
@@ -187,7 +187,7 @@ def test_r18_a_polling_commit_waits_for_its_next_turn(tmp_path: Path) -> None:
     assert len(bench.steps) == count, "nothing is owed"
 
 
-def test_r18_an_opaque_commit_stops_the_pipeline(tmp_path: Path) -> None:
+def test_an_opaque_commit_stops_the_pipeline(tmp_path: Path) -> None:
     bench = Bench(tmp_path, OPAQUE)
     bench.source.failures = [ConnectError("away", remedy="x")]
     with pytest.raises(StateError, match="cannot let go of what was delivered: away") as caught:
@@ -196,7 +196,7 @@ def test_r18_an_opaque_commit_stops_the_pipeline(tmp_path: Path) -> None:
     assert bench.steps.count("commit 0") == 1
 
 
-def test_v8_an_abandoned_batch_is_recorded_and_committed_without_being_sent(tmp_path: Path) -> None:
+def test_an_abandoned_batch_is_recorded_and_committed_without_being_sent(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.send_errors = [DeliveryError("no") for _ in range(50)]
 

@@ -25,7 +25,7 @@ BY_KIND = {"topic_column": "kind", "default_topic": "other"}
 @pytest.mark.parametrize(
     ("mode", "action"), [(CDC, "error"), (DESTRUCTIVE_POLLING, "error"), (POLLING, "drop"), (OPAQUE, "drop")]
 )
-def test_r34_what_is_refused_depends_on_the_source(mode: Mode, action: str) -> None:
+def test_what_is_refused_depends_on_the_source(mode: Mode, action: str) -> None:
     assert settings(mode, routing=BY_KIND).on_refusal == action
     chosen = settings(mode, routing={**BY_KIND, "admission": {"on_admission_failure": "dlq"}})
     assert chosen.on_refusal == "dlq"
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_refused(section: dict[str, Any], match: str) -> 
 
 
 @pytest.mark.parametrize("keys", [BY_KIND, {"by_table": {"a": "b"}}, {"default_topic": "x"}])
-def test_v12_a_route_and_routing_keys_exclude_one_another(keys: dict[str, Any]) -> None:
+def test_a_route_and_routing_keys_exclude_one_another(keys: dict[str, Any]) -> None:
     route = {"type": "route", "field": "a", "mapping": {"x": "y"}}
     with pytest.raises(ValidationError, match="exclude one another"):
         settings(transforms=[route], routing=keys)
@@ -117,7 +117,7 @@ def test_v12_a_route_and_routing_keys_exclude_one_another(keys: dict[str, Any]) 
     [b"", b"{", b"[]", b"null", b"1", b'{"a": 1}', b'{"a": []}', b'{"a": {"topic": "a b"}}', b'{"a": {"x": "y"}}',
      b"\xff\xfe", b"[" * 100_000, b'{"a": {"topic": null}}'],
 )  # fmt: skip
-def test_v16_a_mapping_that_cannot_be_used(body: bytes) -> None:
+def test_a_mapping_that_cannot_be_used(body: bytes) -> None:
     with pytest.raises(ConfigError, match="cannot be used") as caught:
         _parse_mapping(body, "http://x", "here")
     assert (caught.value.where, bool(caught.value.remedy)) == ("here", True)

@@ -40,7 +40,7 @@ for number in range(1_000_000):
 
 
 @pytest.mark.parametrize("place", ["fsync", "rename"])
-def test_v6_killed_in_the_middle_of_a_save_the_previous_version_is_whole(tmp_path: Path, place: str) -> None:
+def test_killed_in_the_middle_of_a_save_the_previous_version_is_whole(tmp_path: Path, place: str) -> None:
     path = tmp_path / "state.json"
     done = subprocess.run([sys.executable, "-c", MID_SAVE, str(path), place], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -49,7 +49,7 @@ def test_v6_killed_in_the_middle_of_a_save_the_previous_version_is_whole(tmp_pat
     assert StateFile(path).read() == State("p", "s", "q", 3, 30)
 
 
-def test_v6_killed_at_any_moment_one_version_is_whole(tmp_path: Path) -> None:
+def test_killed_at_any_moment_one_version_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     process = subprocess.Popen([sys.executable, "-c", WRITING, str(path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -63,7 +63,7 @@ def test_v6_killed_at_any_moment_one_version_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, "1", None])
-def test_v15_another_version_is_refused_with_both_named(tmp_path: Path, version: object) -> None:
+def test_another_version_is_refused_with_both_named(tmp_path: Path, version: object) -> None:
     path = tmp_path / "state.json"
     path.write_text(json.dumps({"version": version, "pipeline": "p", "source": "s", "query_id": "q"}))
     with pytest.raises(StateError, match=f"version {version}, this headgate reads version 1") as caught:

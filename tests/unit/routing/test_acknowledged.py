@@ -33,7 +33,7 @@ WORDS = ("ack", "async", "background", "fire", "forget", "unsafe", "confirm", "w
         {" acks": "0"},
     ],
 )
-def test_v11_kafka_settings_that_undo_the_acknowledgement(setting: dict[str, str]) -> None:
+def test_kafka_settings_that_undo_the_acknowledgement(setting: dict[str, str]) -> None:
     section = KafkaDestinationSection.model_validate({"type": "kafka", "servers": "h:9092", "settings": setting})
     with pytest.raises(ConfigError) as caught:
         _producer(section)
@@ -45,13 +45,13 @@ def _producer(section: KafkaDestinationSection) -> Any:
     return make_client(Producer, options, options.producer_settings(gapless=False))
 
 
-def test_v11_kafka_asks_for_all_replicas() -> None:
+def test_kafka_asks_for_all_replicas() -> None:
     settings = KafkaOptions(servers="h:9092").producer_settings(gapless=False)
     assert (settings["acks"], settings["enable.idempotence"]) == ("all", True)
 
 
 @pytest.mark.parametrize("mode", ["background", "Direct", "", None, 0])
-def test_v11_iggy_in_the_background_is_refused_twice(mode: Any) -> None:
+def test_iggy_in_the_background_is_refused_twice(mode: Any) -> None:
     with pytest.raises(ValueError, match="direct"):
         IggyDestinationSection.model_validate({"type": "iggy", "mode": mode})
     with pytest.raises(ConfigError, match="mode") as caught:
@@ -59,7 +59,7 @@ def test_v11_iggy_in_the_background_is_refused_twice(mode: Any) -> None:
     assert "background" in f"{caught.value} {caught.value.remedy}"
 
 
-def test_v11_a_user_is_told(tmp_path: Path) -> None:
+def test_who_asks_for_fewer_acknowledgements_is_told_why_not(tmp_path: Path) -> None:
     path = tmp_path / "headgate.toml"
     path.write_text(
         '[sources.s]\ntype = "random"\n[destinations.d]\ntype = "iggy"\nmode = "background"\n'
@@ -69,7 +69,7 @@ def test_v11_a_user_is_told(tmp_path: Path) -> None:
         load(path)
 
 
-def test_v11_no_kind_offers_anything_else() -> None:
+def test_no_kind_offers_weaker_acknowledgement() -> None:
     """Keys about acknowledgements are timeouts. A new one must come here and be thought about."""
     kinds = get_args(get_args(DestinationSection)[0])
     assert len(kinds) >= 9
@@ -84,7 +84,7 @@ def test_v11_no_kind_offers_anything_else() -> None:
 
 @pytest.mark.parametrize("key", ["acks", "background", "async", "mode", "fire_and_forget"])
 @pytest.mark.parametrize("kind", get_args(get_args(DestinationSection)[0]))
-def test_v11_such_keys_are_unknown(kind: Any, key: str) -> None:
+def test_keys_that_would_weaken_acknowledgement_are_unknown(kind: Any, key: str) -> None:
     if key in kind.model_fields:
         assert key == "mode"
         return
