@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from headgate.embedded.account import Account
 from headgate.embedded.process import end, processes_in
 from headgate.embedded.server import environment
 from headgate.model.errors import DependencyError, StateError, UsageError
+from headgate.runtime.files import sync_directory
 
 __all__ = ["DEFAULT_VERSION", "SUPERUSER", "Cluster", "find_postgres"]
 
@@ -100,7 +100,7 @@ class Cluster:
             raise
         draft.rename(self.path)
         if durable:
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
 
     def _initdb(self, draft: Path, account: Account, *, durable: bool) -> None:
         command = [
@@ -147,11 +147,3 @@ def _discard(draft: Path) -> None:
 def _last_lines(error: subprocess.SubprocessError) -> str:
     output: bytes = getattr(error, "output", None) or b""
     return "\n".join(output.decode(errors="replace").strip().splitlines()[-5:])
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.model.errors import OccupiedError, StateError
 from headgate.runtime.file_lock import FileLock
 
-__all__ = ["DataDirectory", "explain_os_errors", "make_private", "write_private"]
+__all__ = ["DataDirectory", "explain_os_errors", "make_private"]
 
 # Others may pass through, not look: PostgreSQL run by root lives below as an unprivileged user.
 _PASSAGE = 0o711
@@ -21,17 +19,6 @@ def make_private(path: Path) -> None:
     """Make a directory that only its owner can enter; leave one that exists as it is."""
     if not path.is_dir():
         path.mkdir(mode=0o700)
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file in one step; nobody else can read it, not even for a moment."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 
 from headgate.embedded import ports
-from headgate.embedded.directory import make_private, write_private
+from headgate.embedded.directory import make_private
 from headgate.embedded.server import Server
 from headgate.model.errors import DependencyError, OccupiedError, UsageError
+from headgate.runtime.files import replace_file
 
 __all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "DEFAULT_SYNC_INTERVAL", "NatsServer", "find_nats_server"]
 
@@ -98,7 +99,7 @@ class NatsServer(Server):
             )
 
     def _command(self, port: int) -> list[str]:
-        write_private(self._config, os.fsencode(self._config_text(port)))
+        replace_file(self._config, os.fsencode(self._config_text(port)), durable=False, private=True)
         return [str(find_nats_server()), "--config", str(self._config)]
 
     def _config_text(self, port: int) -> str:

@@ -19,9 +19,9 @@ from psycopg import sql
 from headgate.embedded import ports
 from headgate.embedded.account import Account, choose_account
 from headgate.embedded.cluster import DEFAULT_VERSION, SUPERUSER, Cluster, find_postgres
-from headgate.embedded.directory import write_private
 from headgate.embedded.server import Server
 from headgate.model.errors import OccupiedError, StateError
+from headgate.runtime.files import replace_file
 
 __all__ = ["DATABASE", "PostgresServer"]
 
@@ -154,7 +154,9 @@ class PostgresServer(Server):
         connection.execute(
             sql.SQL("alter role {} password {}").format(sql.Identifier(SUPERUSER), sql.Literal(verifier.decode()))
         )
-        write_private(self.passfile, f"{ports.LOOPBACK}:*:*:{SUPERUSER}:{password}\n".encode())
+        replace_file(
+            self.passfile, f"{ports.LOOPBACK}:*:*:{SUPERUSER}:{password}\n".encode(), durable=False, private=True
+        )
 
     def _leads(self, process: psutil.Process) -> bool:
         """Backends outlive their server for a moment; the server itself is the one named in its pid file."""

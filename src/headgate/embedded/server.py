@@ -18,9 +18,9 @@ import msgspec
 import psutil
 
 from headgate.embedded import ports
-from headgate.embedded.directory import write_private
 from headgate.embedded.process import Ladder, ProcessIdentity, end, processes_in
 from headgate.model.errors import ConnectError, HeadgateError, OccupiedError, StateError
+from headgate.runtime.files import replace_file
 
 __all__ = ["Server", "ServerRecord", "environment", "reap"]
 
@@ -56,7 +56,7 @@ class ServerRecord:
 
     def save(self, path: Path) -> None:
         """Write the record in one step."""
-        write_private(path, msgspec.json.encode(self))
+        replace_file(path, msgspec.json.encode(self), durable=False, private=True)
 
 
 def reap(server: type[Server], run: Path) -> None:

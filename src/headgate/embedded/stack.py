@@ -24,12 +24,13 @@ from pathlib import Path
 import msgspec
 
 from headgate.embedded.cluster import DEFAULT_VERSION
-from headgate.embedded.directory import DataDirectory, explain_os_errors, write_private
+from headgate.embedded.directory import DataDirectory, explain_os_errors
 from headgate.embedded.nats import DEFAULT_MAX_PAYLOAD_BYTES, DEFAULT_SYNC_INTERVAL, NatsServer
 from headgate.embedded.postgres import PostgresServer
 from headgate.embedded.process import ProcessIdentity
 from headgate.embedded.server import Server, reap
 from headgate.model.errors import StateError
+from headgate.runtime.files import replace_file
 
 __all__ = ["Endpoints", "Stack"]
 
@@ -203,7 +204,7 @@ class Stack:
             self.nats.url if self.nats else None,
             self.nats.monitor_url if self.nats else None,
         )
-        write_private(self._directory.record, msgspec.json.encode(record))
+        replace_file(self._directory.record, msgspec.json.encode(record), durable=False, private=True)
         return record
 
     def _withdraw(self) -> None:

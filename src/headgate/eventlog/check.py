@@ -26,10 +26,9 @@ from headgate.eventlog.records import (
     encode,
 )
 from headgate.model import StateError
+from headgate.runtime.files import replace_file
 
 __all__ = ["LogReport", "check_log", "repair_log"]
-
-_PIECE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -157,10 +156,4 @@ def _lost(after: int, upto: int) -> bytes:
 
 
 def _write(files: LogFiles, start: int, data: bytes) -> None:
-    temporary = files.path / "repaired"
-    with temporary.open("wb") as file:
-        for place in range(0, len(data), _PIECE):
-            file.write(data[place : place + _PIECE])
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(files.segment(start))
+    replace_file(files.segment(start), data)

@@ -21,6 +21,7 @@ from pathlib import Path
 from headgate.eventlog.records import MAX_SEQ, all_headers, measure
 from headgate.model import OccupiedError, StateError
 from headgate.runtime.file_lock import FileLock
+from headgate.runtime.files import replace_file, sync_directory
 
 __all__ = ["LogFiles", "Segment", "damaged", "mapped"]
 
@@ -94,11 +95,7 @@ class LogFiles:
 
     def sync_directory(self) -> None:
         """Make the names of new files durable."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(self.path)
 
     def reserved(self) -> int:
         """The lowest sequence number that nobody can have been given; 1 in a new log."""
@@ -144,10 +141,10 @@ class LogFiles:
 
     def save_index(self, segments: list[Segment]) -> None:
         """What is not saved is found out again, so a full disk is no reason to stop."""
-        temporary = self._index_path.with_suffix(".new")
         with suppress(OSError):
-            temporary.write_text(json.dumps([asdict(segment) for segment in segments]), encoding="ascii")
-            temporary.replace(self._index_path)
+            replace_file(
+                self._index_path, json.dumps([asdict(segment) for segment in segments]).encode(), durable=False
+            )
 
     def _indexed(self) -> list[Segment]:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headgate.runtime.files import replace_file
 from headgate.wire.envelope import subject_token
 
 __all__ = ["Job", "Journal", "new_id", "table_token"]
@@ -75,13 +75,7 @@ class Journal:
             return []
 
     def write(self, jobs: list[Job]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f".{self._path.name}")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode([job for job in jobs if not job.ended]))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        replace_file(self._path, msgspec.json.encode([job for job in jobs if not job.ended]))
 
 
 def new_id() -> str:

@@ -10,16 +10,7 @@ from pathlib import Path
 from headgate.model import CapacityError, OccupiedError
 from headgate.runtime.file_lock import FileLock
 
-__all__ = ["refused_by_disk", "sync_directory", "take_lock", "write_synced"]
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names in it durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+__all__ = ["refused_by_disk", "take_lock", "write_synced"]
 
 
 def write_synced(path: Path, data: bytes) -> None:

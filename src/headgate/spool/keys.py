@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.model import StateError
-from headgate.spool.disk import write_synced
+from headgate.runtime.files import replace_file
 
 __all__ = ["Keys", "Seen", "read_keys", "write_keys"]
 
@@ -65,9 +65,7 @@ class Keys:
 def write_keys(path: Path, entries: list[tuple[bytes, Seen]]) -> None:
     """Durable and whole, or not there."""
     data = b"".join(_ENTRY.pack(key, *seen) for key, seen in entries)
-    temporary = path.with_suffix(".tmp")
-    write_synced(temporary, data + zlib.crc32(data).to_bytes(4, "little"))
-    temporary.replace(path)
+    replace_file(path, data + zlib.crc32(data).to_bytes(4, "little"))
 
 
 def read_keys(path: Path) -> Iterator[tuple[bytes, Seen]]:

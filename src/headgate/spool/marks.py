@@ -17,7 +17,8 @@ import zlib
 from pathlib import Path
 
 from headgate.model import StateError
-from headgate.spool.disk import refused_by_disk, sync_directory, write_synced
+from headgate.runtime.files import sync_directory
+from headgate.spool.disk import refused_by_disk, write_synced
 
 __all__ = ["Marks"]
 

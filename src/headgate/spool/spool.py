@@ -21,7 +21,8 @@ from pathlib import Path
 
 from headgate.model import StateError
 from headgate.runtime.failpoints import failpoint
-from headgate.spool.disk import refused_by_disk, sync_directory, take_lock
+from headgate.runtime.files import sync_directory
+from headgate.spool.disk import refused_by_disk, take_lock
 from headgate.spool.frames import Request, encode_frame
 from headgate.spool.keys import Keys, Seen, read_keys, write_keys
 from headgate.spool.marks import Marks

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from headgate.embedded import Stack
-from headgate.embedded.directory import DataDirectory, write_private
+from headgate.embedded.directory import DataDirectory
 from headgate.model import OccupiedError, StateError
+from headgate.runtime.files import replace_file
 
 
 def test_it_is_made_and_kept_out_of_git(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(tmp_path: Path) -> None:
 def test_private_from_the_first_byte(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.touch(mode=0o644)
-    write_private(path, b"new")
+    replace_file(path, b"new", durable=False, private=True)
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]

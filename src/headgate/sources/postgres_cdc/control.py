@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +128,4 @@ class SpoolControl:
 
     def _replace(self, name: str, data: bytes) -> None:
         """Whole or not at all. Not fsynced: after a power cut the slot itself knows what was confirmed."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        temporary = self.directory / f".{name}.{os.getpid()}"
-        temporary.write_bytes(data)
-        temporary.replace(self.directory / name)
+        replace_file(self.directory / name, data, durable=False)
