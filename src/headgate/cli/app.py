@@ -6,6 +6,7 @@ cannot be reached or is missing; 5 data, state or delivery; 70 a bug in headgate
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -35,32 +36,43 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_COMMANDS = (
-    "demo",
-    "init",
-    "validate",
-    "check",
-    "explain",
-    "run",
-    "bridge",
-    "gateway",
-    "snapshot",
-    "status",
-    "reload",
-    "up",
-    "reset",
-    "schema",
-    "warm",
-)
-_GROUPS = ("pipeline", "dlq", "state", "replica", "broker", "eventlog", "relay")
+# What `headgate --help` says of each, so that it imports none of them; a test compares.
+_COMMANDS = {
+    "demo": "See events flow: embedded PostgreSQL, NATS and Spark, pipelines, gateway, broker, replica, a live view.",
+    "init": "Write a commented headgate.toml that runs as it is, on the embedded servers.",
+    "validate": "Check the configuration file, offline: every problem with its key, line and remedy.",
+    "check": "Check servers, privileges, Java and Spark live; a failure comes with the SQL or command that mends it.",
+    "explain": "Say of sample rows: rule -> destination -> partition -> verdict -> what would be created.",
+    "run": "Run every enabled pipeline until Ctrl-C, SIGTERM or POST /shutdown.",
+    "bridge": "Stream every committed change of a publication to NATS JetStream, until Ctrl-C.",
+    "gateway": "Let Kafka clients write to and read from PostgreSQL, until Ctrl-C.",
+    "snapshot": "Make a snapshot of a table, which consumers then find in NATS.",
+    "status": "Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.",
+    "reload": "Let the running headgate read routes, mappings and lists of its file again, between two batches.",
+    "up": "Start the embedded PostgreSQL and NATS, print their addresses, and keep them running until Ctrl-C.",
+    "reset": "Delete a pipeline's state and checkpoint: its rows are delivered again from the start, with new ids.",
+    "schema": "Print the JSON Schema of headgate.toml, for completion and checks in your editor.",
+    "warm": "Compile the decoders and archive the Java classes that Spark loads: a minute now, seconds at every start.",
+}
+_GROUPS = {
+    "pipeline": "Look at and steer a pipeline of the running headgate.",
+    "dlq": "Rows that were refused, with the reason: see them, send them on, throw them away.",
+    "state": "What a pipeline remembers between runs.",
+    "replica": "Keep an exact copy of tables in SQLite, DuckDB or PostgreSQL, over NATS alone.",
+    "broker": "A message broker made of SQL, in your database: install it, publish, follow topics, look after groups.",
+    "eventlog": "A log of events in files: serve it over WebSocket and HTTP.",
+    "relay": "A relay of the AT Protocol: run it, or simulate a network for it.",
+}
+_ALL = {**_COMMANDS, **_GROUPS}
 _ELSEWHERE = {"reload": "pipeline"}  # commands that are not in a module of their own name
 
 
-def _asked() -> str:
-    """The command that the console script was called with; nothing where the commands are used by others."""
+def _asked() -> str | None:
+    """The command that the console script was called with, or is to be completed; None where others use `app`."""
     if Path(sys.argv[0]).stem not in ("headgate", "__main__"):
-        return ""
-    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        return None
+    words = os.environ["COMP_WORDS"].split()[1:] if "COMP_WORDS" in os.environ else sys.argv[1:]
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def _add(name: str) -> None:
@@ -71,10 +83,21 @@ def _add(name: str) -> None:
         app.command()(found)
 
 
-def _add_commands(asked: str) -> None:
-    """All commands, or the one that was asked for: a relay must not weigh what a pipeline weighs."""
-    for name in [asked] if asked in (*_COMMANDS, *_GROUPS) else (*_COMMANDS, *_GROUPS):
-        _add(name)
+def _mention(name: str) -> None:
+    """Put a command into the list of all, without what it does."""
+    if name in _GROUPS:
+        app.add_typer(typer.Typer(help=_GROUPS[name]), name=name)
+    else:
+        app.command(name, help=_COMMANDS[name])(lambda: None)
+
+
+def _add_commands(asked: str | None) -> None:
+    """Import the command that was asked for and no other: a relay must not weigh what a pipeline weighs."""
+    for name in _ALL:
+        if asked is None or name == asked:
+            _add(name)
+        else:
+            _mention(name)
 
 
 _add_commands(_asked())

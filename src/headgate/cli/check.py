@@ -36,7 +36,7 @@ def check(
         bool, typer.Option("--ddl-trigger", help="Only print the SQL of the optional trigger that reports DDL at once.")
     ] = False,
 ) -> None:
-    """Check servers, privileges, Java and Spark live; every failure comes with the SQL or command that mends it.
+    """Check servers, privileges, Java and Spark live; a failure comes with the SQL or command that mends it.
 
     Exits with 1 when a check fails. A cluster's workers are always tried, local ones with --spark.
 

@@ -53,7 +53,7 @@ def demo(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, Kafka gateway, broker, replica, a live view.
+    """See events flow: embedded PostgreSQL, NATS and Spark, pipelines, gateway, broker, replica, a live view.
 
     Ctrl-C ends everything. With --seconds it ends by itself, and exits with 0 only if events arrived everywhere.
     """

@@ -21,7 +21,7 @@ def reset(
     config: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a pipeline's state and checkpoint: its rows are then delivered again from the start, with new ids.
+    """Delete a pipeline's state and checkpoint: its rows are delivered again from the start, with new ids.
 
     Dead letters stay, and so does what a webhook has received: those rows are nowhere else. A CDC pipeline goes on
     where its slot stands, a broker's group at its cursor; if changes were lost before that, consumers of a CDC

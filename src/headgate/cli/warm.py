@@ -15,7 +15,7 @@ __all__ = ["warm"]
 
 
 def warm() -> None:
-    """Compile what decodes rows, and archive the Java classes that Spark loads: a minute now, seconds at every start.
+    """Compile the decoders and archive the Java classes that Spark loads: a minute now, seconds at every start.
 
     Idempotent. Useful when an image is built, or after an upgrade of headgate, Spark or Java; `headgate run` does the
     same in the background when it finds that it was not done.
