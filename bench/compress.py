@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.harness import Bench
-from headgate.wire.compress import Compressor, Decompressor, Dictionary, header_lines, train
+from headgate.wire.compress import Decompressor, Dictionary
+from headgate.wire.compress.frames import Compressor, header_lines
+from headgate.wire.compress.training import train
 from headgate.wire.envelope import packb
 from headgate.wire.pgtypes.codec import Value
 

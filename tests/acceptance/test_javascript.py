@@ -24,7 +24,9 @@ from nats.aio.msg import Msg
 from nats.js.api import KeyValueConfig, StreamConfig
 
 from headgate.embedded import Stack
-from headgate.wire.compress import Compressor, Dictionary, train
+from headgate.wire.compress import Dictionary
+from headgate.wire.compress.frames import Compressor
+from headgate.wire.compress.training import train
 
 pytestmark = pytest.mark.timeout(120)
 

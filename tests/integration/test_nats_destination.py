@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from headgate.destinations.base import SendResult
-from headgate.destinations.nats import FRAGMENT_HEADER, FragmentJoiner, JetStream, NatsDestination, NatsOptions, chains
+from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
 from headgate.pipeline.dispatch import ensure_all
+from headgate.wire.nats.fragments import FRAGMENT_HEADER, FragmentJoiner
 from tests.streams import read_stream
 
 

@@ -17,10 +17,10 @@ from headgate.consume.json_values import RowReader
 from headgate.consume.link import Link
 from headgate.consume.loose import raw_items, raw_members
 from headgate.consume.schema import Schema
-from headgate.destinations.nats import FRAGMENT_HEADER, FragmentJoiner
 from headgate.model import ProtocolError
 from headgate.model.places import DEFAULT_DICTIONARIES
 from headgate.wire.compress import DICTIONARY_HEADER, ENCODING_HEADER, Decompressor
+from headgate.wire.nats.fragments import FRAGMENT_HEADER, FragmentJoiner
 
 __all__ = ["PartMissing", "Payloads", "read_change", "read_info", "read_rows"]
 

@@ -25,9 +25,9 @@ from headgate.consume.schema import Schema
 from headgate.consume.schemas import Schemas
 from headgate.consume.subjects import chain_of, filters, previous_of, table_chain
 from headgate.consume.tables import TableName
-from headgate.destinations.nats import FRAGMENT_HEADER
 from headgate.model import ProtocolError
 from headgate.model.position import origin_of
+from headgate.wire.nats.fragments import FRAGMENT_HEADER
 from headgate.wire.pgoutput import parse_lsn
 
 __all__ = ["Follower"]

@@ -30,7 +30,7 @@ from headgate.sources.postgres_snapshot.options import RowFormat, SnapshotOption
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, plan_table, quoted_name
 from headgate.sources.postgres_snapshot.points import Method, Point, take_point
 from headgate.sources.postgres_snapshot.reading import ROW, located_ranges, read_range
-from headgate.wire.compress import Compressor, header_lines
+from headgate.wire.compress.frames import Compressor, header_lines
 from headgate.wire.envelope import encode_fields, schema_version
 from headgate.wire.pgoutput import format_lsn
 

@@ -15,7 +15,7 @@ import psycopg
 from headgate.consume.decode import read_info
 from headgate.consume.rules import Rule
 from headgate.consume.snapshots import rule_of
-from headgate.destinations.nats import FragmentJoiner
+from headgate.wire.nats.fragments import FragmentJoiner
 from headgate.wire.pgoutput import parse_lsn
 from tests.cdc import KeyedRows, RowBag
 from tests.streams import read_stream

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import ProtocolError
-from headgate.wire.compress import Compressor, Decompressor, Dictionary, TableCompressor, decompress, train
+from headgate.wire.compress import Decompressor, Dictionary, decompress
+from headgate.wire.compress.frames import Compressor
+from headgate.wire.compress.tables import TableCompressor
+from headgate.wire.compress.training import train
 
 MAX = 1 << 16
 

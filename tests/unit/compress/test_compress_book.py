@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.model import ProtocolError
-from headgate.wire.compress import Current, Decompressor, Dictionary, DictionaryBook, Policy, Report, TableCompressor
+from headgate.wire.compress import Current, Decompressor, Dictionary, Report
+from headgate.wire.compress.book import DictionaryBook, Policy
+from headgate.wire.compress.tables import TableCompressor
 
 POLICY = Policy(max_samples=100, max_sample_bytes=50_000, enough_samples=64, window_messages=1_000, drop=0.2)
 

@@ -12,7 +12,9 @@ import pytest
 import zstandard
 
 from headgate.model import ProtocolError
-from headgate.wire.compress import Compressor, Decompressor, Dictionary, decompress, header_lines, train
+from headgate.wire.compress import Decompressor, Dictionary, decompress
+from headgate.wire.compress.frames import Compressor, header_lines
+from headgate.wire.compress.training import train
 
 MAX = 1 << 20
 

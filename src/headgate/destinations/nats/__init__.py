@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.destination import NatsDestination
-from headgate.destinations.nats.fragments import FRAGMENT_HEADER, FragmentJoiner
 from headgate.destinations.nats.jetstream import AccountInfo, JetStream, StoredMessage
 from headgate.destinations.nats.keyvalue import Bucket, Entry
 from headgate.destinations.nats.options import NatsOptions
@@ -15,14 +14,12 @@ from headgate.destinations.nats.rows import BadRow, bad_rows, delivery_table
 from headgate.destinations.nats.streams import StreamInfo
 
 __all__ = [
-    "FRAGMENT_HEADER",
     "AccountInfo",
     "BadRow",
     "Bucket",
     "Connection",
     "Entry",
     "Failure",
-    "FragmentJoiner",
     "JetStream",
     "NatsDestination",
     "NatsOptions",

@@ -29,7 +29,7 @@ from headgate.destinations.nats.streams import StreamInfo, stream_config
 from headgate.destinations.nats.subjects import PLAIN, Subjects
 from headgate.model import DeliveryError, OccupiedError, record
 from headgate.model.position import origin_of
-from headgate.wire.compress import TableCompressor
+from headgate.wire.compress.tables import TableCompressor
 from headgate.wire.nats.subject import covers
 
 __all__ = ["EPOCH_HEADER", "NatsDestination"]

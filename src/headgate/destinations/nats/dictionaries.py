@@ -18,7 +18,9 @@ from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.keyvalue import Bucket
 from headgate.model import HeadgateError
 from headgate.model.places import dictionary_bucket
-from headgate.wire.compress import CURRENT_KEY, Current, Dictionary, DictionaryBook, Report, TableCompressor
+from headgate.wire.compress import CURRENT_KEY, Current, Dictionary, Report
+from headgate.wire.compress.book import DictionaryBook
+from headgate.wire.compress.tables import TableCompressor
 
 if TYPE_CHECKING:
     from headgate.destinations.nats.options import NatsOptions

@@ -9,11 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.model import ProtocolError, record
+from headgate.model import record
+from headgate.wire.nats.fragments import FRAGMENT_HEADER
 
-__all__ = ["FRAGMENT_HEADER", "FragmentJoiner", "split_large"]
-
-FRAGMENT_HEADER = "Headgate-Chunk"
+__all__ = ["split_large"]
 
 # Room for the subject's share of the limit: ids, the chunk header and whatever the publisher adds.
 _HEADROOM_BYTES = 4096
@@ -46,27 +45,3 @@ def _parts(topic: str, message_id: str, payload: bytes, limit: int) -> list[tupl
         )
         for number in range(1, count + 1)
     ]
-
-
-class FragmentJoiner:
-    """Puts parts together again; feed it the messages of a stream in order."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def feed(self, payload: bytes, chunk: str | None) -> bytes | None:
-        """A whole payload, or None while parts are missing. `chunk` is the message's chunk header, if it has one."""
-        if chunk is None:
-            return payload
-        number, slash, count = chunk.partition("/")
-        if not (slash and number.isdigit() and count.isdigit()) or int(number) != len(self._parts) + 1:
-            raise ProtocolError(
-                f"chunk {chunk[:40]!r} does not follow part {len(self._parts)}",
-                remedy="read the stream from the beginning of the row, in order",
-            )
-        self._parts.append(payload)
-        if int(number) < int(count):
-            return None
-        whole = b"".join(self._parts)
-        self._parts.clear()
-        return whole

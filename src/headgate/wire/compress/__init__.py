@@ -36,30 +36,21 @@ one it was. A driver that starts anew reads `current` back and goes on.
 
 from __future__ import annotations
 
-from headgate.wire.compress.book import DictionaryBook, Policy
 from headgate.wire.compress.dictionary import Dictionary
-from headgate.wire.compress.frames import Compressor, Decompressor, decompress
-from headgate.wire.compress.headers import DICTIONARY_HEADER, ENCODING_HEADER, ZSTD, header_line, header_lines
+from headgate.wire.compress.headers import DICTIONARY_HEADER, ENCODING_HEADER, ZSTD, header_line
+from headgate.wire.compress.reading import Decompressor, decompress
 from headgate.wire.compress.report import CURRENT_KEY, Current, Report
-from headgate.wire.compress.tables import TableCompressor
-from headgate.wire.compress.training import DICTIONARY_BYTES, train
 
+# What compresses columns is imported from its own modules: it needs Arrow, which a consumer does not.
 __all__ = [
     "CURRENT_KEY",
-    "DICTIONARY_BYTES",
     "DICTIONARY_HEADER",
     "ENCODING_HEADER",
     "ZSTD",
-    "Compressor",
     "Current",
     "Decompressor",
     "Dictionary",
-    "DictionaryBook",
-    "Policy",
     "Report",
-    "TableCompressor",
     "decompress",
     "header_line",
-    "header_lines",
-    "train",
 ]

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.wire.compress.dictionary import Dictionary
-from headgate.wire.compress.frames import Compressor
-from headgate.wire.compress.headers import header_lines
+from headgate.wire.compress.frames import Compressor, header_lines
 from headgate.wire.compress.report import Report
 
 __all__ = ["TableCompressor"]
