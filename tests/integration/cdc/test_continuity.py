@@ -16,20 +16,16 @@ import psycopg
 import pytest
 
 from headgate.embedded.postgres import PostgresServer
-from headgate.kernels.changes import RangeDecoder
 from headgate.model import StateError
 from headgate.postgres.continuity import WalPosition, position_of
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.datasource import CdcStreamReader
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
-from headgate.sources.postgres_cdc.ranges import spool_buffers
 from headgate.sources.postgres_cdc.reader import ReaderOptions
-from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
-from headgate.sources.postgres_cdc.type_book import read_types
 from headgate.wire.pgoutput import LogicalMessage
 from tests.cdc.standby import copy_of, cut_off, promote, standby_of, two_hosts, wait_for_replay
-from tests.integration.cdc.conftest import Admin, drop_slot, every_version, new_server, prepare, readers
+from tests.integration.cdc.conftest import Admin, every_version, new_server, prepare, readers
 from tests.integration.cdc.watching import Start, confirm_all, ids, messages, slot_lsn, status, wait_until
 from tests.stock import STOCK_VERSION, needs_stock
 
@@ -437,42 +433,7 @@ def test_failover_is_turned_on_for_a_slot_that_was_made_without_it(admin: Admin,
     assert admin.execute("select failover from pg_replication_slots").fetchone() == (True,)
 
 
-# Databases in other encodings ------------------------------------------------------------------------------------
-
-LATIN, JAPANESE = "größe", "値"
-
-
-@every_version
-@pytest.mark.parametrize(
-    ("encoding", "name"),
-    [("LATIN1", LATIN), ("EUC_JP", JAPANESE), ("SQL_ASCII", "plain"), ("SQL_ASCII", LATIN)],
-)
-def test_databases_in_other_encodings(
-    server: PostgresServer, admin: Admin, reader: Start, spool: Path, encoding: str, name: str
-) -> None:
-    """Names and values are UTF-8 for everybody behind us; a database without an encoding is taken for UTF-8."""
-    database = f"enc_{encoding.lower()}"
-    admin.execute(f"drop database if exists {database} with (force)".encode())
-    admin.execute(f"create database {database} encoding '{encoding}' template template0 locale 'C'".encode())
-    own = server.url.replace("/headgate?", f"/{database}?")
-    with psycopg.connect(own, autocommit=True, client_encoding="UTF8") as connection:
-        connection.execute(f'create type "{name}" as ("{name}" text)'.encode())
-        connection.execute(f'create table t (id bigint primary key, "{name}" text, c "{name}")'.encode())
-        connection.execute("grant select on t to bridge; create publication p for table t")
-        process = reader(url=own.replace("user=headgate", "user=bridge"))
-        process.ensure()
-        connection.execute("insert into t values (1, %s, row(%s))", [name, name])
-        wait_until(lambda: ids(spool) == [1])
-        index = SpoolIndex(spool)
-        index.refresh()
-        decoder = RangeDecoder(origin="o", relations=relations_before(spool, 0), types=read_types(spool))
-        batches = decoder.decode(spool_buffers(index.slices(0, index.end_lsn)))
-        payloads = [msgspec.msgpack.decode(row["_payload"]) for batch in batches for row in batch.to_pylist()]
-        (event,) = [each for each in payloads if each["operation"] == "INSERT"]
-        assert event["data"] == {"id": 1, name: name, "c": {name: name}}
-        process.stop()
-        drop_slot(connection, "s")
-    admin.execute(f"drop database {database} with (force)".encode())
+# What is known and remembered ----------------------------------------------------------------------------------
 
 
 def test_a_batch_that_the_readers_state_does_not_show_yet(
