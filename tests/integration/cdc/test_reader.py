@@ -291,3 +291,13 @@ def test_the_lock_says_who_lives(tmp_path: Path, admin: Admin, reader: Start, ur
     reader().ensure()
     with pytest.raises(OccupiedError, match="another reader"):
         Reader(ReaderOptions(url=url, slot="s", publications=("p",), spool=str(tmp_path / "spool")))
+
+
+def test_what_the_server_refuses_is_told_in_its_own_words(admin: Admin, reader: Start) -> None:
+    """Not as the end of a process, nor as a fault of headgate."""
+    admin.execute("revoke select on pg_replication_slots from public")
+    try:
+        with pytest.raises(AuthError, match="permission denied"):
+            reader().ensure()
+    finally:
+        admin.execute("grant select on pg_replication_slots to public")

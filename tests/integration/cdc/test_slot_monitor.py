@@ -56,3 +56,21 @@ def test_the_servers_limit_is_seen(admin: Admin, reader: Start, url: str) -> Non
     finally:
         admin.execute("alter system reset max_slot_wal_keep_size")
         admin.execute("select pg_reload_conf()")
+
+
+def test_a_server_that_refuses_to_tell_does_not_end_the_watch(
+    admin: Admin, reader: Start, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the server answers: the look after the next is as good as the first, and an old one is not kept."""
+    monkeypatch.setattr("headgate.sources.postgres_cdc.slot_monitor._INTERVAL_S", 0.1)
+    reader().ensure()
+    monitor = SlotMonitor(url, "s")
+    wait_until(lambda: "slot_level" in monitor.look())
+    admin.execute("revoke select on pg_replication_slots from public")
+    try:
+        wait_until(lambda: "slot_error" in monitor.look())
+        assert "slot_level" not in monitor.look()
+        assert monitor.look()["slot_error"]["kind"] == "auth"
+    finally:
+        admin.execute("grant select on pg_replication_slots to public")
+    wait_until(lambda: "slot_level" in monitor.look())

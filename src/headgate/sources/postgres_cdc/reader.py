@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import psycopg
 
 from headgate.model import HeadgateError, OccupiedError, Retry
-from headgate.postgres import connect
+from headgate.postgres import connect, postgres_error
 from headgate.postgres.replication import PublicationAway, ReplicationConnection, ServerIdentity
 from headgate.postgres.slot import emit_heartbeat
 from headgate.runtime.failpoints import failpoint
@@ -93,7 +94,7 @@ class Reader:
         while not self.stopping:
             began = time.monotonic()
             try:
-                self._stream()
+                self._try_stream()
             except HeadgateError as error:
                 if not self._may_pass(error):
                     self._tell(status="error", error=error.as_dict())
@@ -115,6 +116,13 @@ class Reader:
             is_behind = self._spool is not None and self._spool.end_lsn > self._lineage.confirmed_lsn
             return self._state.server_version >= 180000 or is_behind or self._lineage.publication_is_away()
         return error.retry is Retry.BACKOFF
+
+    def _try_stream(self) -> None:
+        """What the server answers to a question about the slot or the catalog is an error like any other."""
+        try:
+            self._stream()
+        except psycopg.Error as error:
+            raise postgres_error(error, f"slot {self._options.slot}") from None
 
     def _stream(self) -> None:
         options = self._options

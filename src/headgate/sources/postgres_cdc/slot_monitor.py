@@ -9,8 +9,10 @@ import logging
 import threading
 from typing import Any
 
-from headgate.model import HeadgateError
-from headgate.postgres import connect
+import psycopg
+
+from headgate.model import HeadgateError, InternalError
+from headgate.postgres import connect, postgres_error
 from headgate.postgres.slot import SlotState, slot_state
 
 __all__ = ["SlotMonitor"]
@@ -56,6 +58,11 @@ class SlotMonitor:
                 state = slot_state(connection, self._slot)
         except HeadgateError as error:
             return {"slot_error": error.as_dict()}
+        except psycopg.Error as error:
+            return {"slot_error": postgres_error(error, f"slot {self._slot}").as_dict()}
+        except Exception as error:  # the watch goes on, whatever it meets
+            _log.exception("the slot could not be looked at", extra={"slot": self._slot})
+            return {"slot_error": InternalError(str(error), remedy="report it").as_dict()}
         if state is None:
             return {"slot_active": False}
         found = level(state)
