@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from headgate.model import InternalError
+from headgate.runtime.disk import disk_error
 from headgate.runtime.files import replace_file
 from headgate.wire.envelope import subject_token
 
@@ -75,7 +77,14 @@ class Journal:
             return []
 
     def write(self, jobs: list[Job]) -> None:
-        replace_file(self._path, msgspec.json.encode([job for job in jobs if not job.ended]))
+        try:
+            replace_file(self._path, msgspec.json.encode([job for job in jobs if not job.ended]))
+        except OSError as error:
+            raise disk_error(error, str(self._path)) or InternalError(
+                f"the snapshots that are asked for cannot be written down: {error}",
+                where=str(self._path),
+                remedy="look at the disk; it is tried again",
+            ) from None
 
 
 def new_id() -> str:

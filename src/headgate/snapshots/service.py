@@ -192,11 +192,11 @@ class SnapshotService:
 
     def _add(self, job: Job) -> None:
         with self._changed:
+            self._journal.write([*self._jobs.values(), job])  # first: who is told of it may rely on it
             self._jobs[job.id] = job
             ended = [each.id for each in self._jobs.values() if each.ended]
             for old in sorted(ended)[:-_KEEP_ENDED]:
                 del self._jobs[old]
-            self._save()
             self._changed.notify_all()
 
     def _save(self) -> None:
@@ -204,7 +204,18 @@ class SnapshotService:
 
     def _make_snapshots(self) -> None:
         while (job := self._next()) is not None:
-            self._make(job)
+            try:
+                self._make(job)
+            except Exception as error:  # this thread must not end: nobody else would make snapshots
+                _log.exception("a snapshot was given up", extra={"snapshot": job.id})
+                self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Whatever the running job is called by now."""
+        with self._changed:
+            for job in self._jobs.values():
+                if job.state == "running":
+                    job.state, job.finished_at, job.error = "failed", time.time(), from_spark(error).as_dict()
 
     def _next(self) -> Job | None:
         with self._changed:
@@ -236,8 +247,11 @@ class SnapshotService:
         if job.state in ("failed", "cancelled"):
             self._discard(job)
             self._tell_failure(job)
-        with self._changed:
-            self._save()
+        try:
+            with self._changed:
+                self._save()
+        except HeadgateError as error:  # a crash before the next one would make it once more, and that is all
+            _log.error("the end of a snapshot is not written down", extra={"error": error.as_dict()})
         _log.info("snapshot ended", extra={"snapshot": job.as_dict()})
 
     def _try(self, job: Job) -> HeadgateError | None:
@@ -281,8 +295,9 @@ class SnapshotService:
         while not self._stop.wait(_SCHEMAS_S):
             try:
                 self.schemas.publish()
-            except HeadgateError as error:
-                _log.info("schemas are not published: %s", error)
+            except Exception as error:  # this thread must not end: an idle pipeline does not publish them itself
+                level = logging.INFO if isinstance(error, HeadgateError) else logging.ERROR
+                _log.log(level, "schemas are not published: %s", error)
                 self._stop.wait(_BACKOFF_S)
 
 

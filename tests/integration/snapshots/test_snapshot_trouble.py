@@ -1,4 +1,4 @@
-"""Connections that are cut in the middle of a snapshot: it is made again, and nothing of the first try stays."""
+"""Snapshots in trouble: connections that are cut in their middle, and a disk on which nothing can be written down."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def test_connections_that_are_cut_in_the_middle(bridge: Bridge, admin: Admin) ->
     assert {message.subject.split(".")[4] for message in messages} == {job.id}
     rows = [row["id"] for message in messages for row in msgspec.msgpack.decode(message.data)["data"]]
     assert sorted(rows) == list(range(1, ROWS + 1))
+
+
+def test_a_disk_that_fails_ends_no_later_snapshot(bridge: Bridge, admin: Admin) -> None:
+    """What cannot be written down is refused, in words; once the disk is well again, so are snapshots."""
+    admin.execute("create table t (id int primary key); insert into t values (1)")
+    bridge.start()
+    assert bridge.served is not None
+    journal = bridge.served._options.journal
+    asked = bridge.ask(f"{bridge.name}.t")
+    journal.unlink()
+    journal.mkdir()  # where a file belongs: writing fails, as it would on a full disk
+    wait_until(lambda: bridge.ended(asked["snapshot_id"]))
+    refused = bridge.ask(f"{bridge.name}.t")
+    assert not refused["accepted"]
+    assert "the path cannot be used" in refused["error"]["message"]
+    journal.rmdir()
+    end, _ = bridge.snapshot(f"{bridge.name}.t")
+    assert end["row_count"] == 1, end
