@@ -85,7 +85,15 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
     tag = "dead letters"
     return [
         Endpoint(
-            "GET", base, answering(handlers.some), "Rows that were refused.", tag, query=_QUERY, problems=problems
+            "GET",
+            base,
+            answering(handlers.some),
+            "Rows that were refused.",
+            tag,
+            answer="DeadLetters",
+            query=_QUERY,
+            numbers=frozenset({"after", "limit"}),
+            problems=problems,
         ),
         Endpoint(
             "GET",
@@ -93,6 +101,8 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.one),
             "One of them, with its payload.",
             tag,
+            answer="DeadLetter",
+            numbers=frozenset({"number"}),
             problems={400: "That is no number.", 404: "There is no such pipeline or dead letter."},
         ),
         Endpoint(
@@ -101,6 +111,8 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.replay),
             "Send dead letters on.",
             tag,
+            answer="Replayed",
+            request="Replay",
             body='One of {"numbers": [1]}, {"reason": "cap"}, {"all": true}; '
             'with "to": {"stream": "s", "topic": "t"} to another destination',
             problems={**problems, 409: "A batch is being delivered."},
@@ -111,6 +123,8 @@ def dead_letter_endpoints(control: Control) -> list[Endpoint]:
             answering(handlers.purge),
             "Throw dead letters away.",
             tag,
+            answer="Purged",
+            request="Chosen",
             body='One of {"numbers": [1]}, {"reason": "cap"}, {"all": true}',
             problems=problems,
         ),

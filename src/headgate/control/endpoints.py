@@ -11,6 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import __version__
+from headgate.control.problems import problem
+from headgate.control.schemas import LARGEST_NUMBER, SCHEMAS, refer
 
 __all__ = ["Endpoint", "openapi", "routes"]
 
@@ -26,21 +28,44 @@ class Endpoint:
     handler: Handler
     summary: str
     tag: str
+    answer: str = ""  # its name in `SCHEMAS`; without one it is text
     query: Mapping[str, str] = field(default_factory=dict)  # parameter -> what it means
+    numbers: frozenset[str] = frozenset()  # parameters that are numbers
     body: str = ""  # what a request carries, for people
+    request: str = ""  # the body's name in `SCHEMAS`
     status: int = 200
+    other: Mapping[int, str] = field(default_factory=dict)  # more statuses with the same answer, and what they say
     problems: Mapping[int, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     media_type: str = "application/json"
 
 
 def routes(endpoints: Sequence[Endpoint]) -> list[Route]:
-    """The routes of a server."""
-    return [
-        Route(path, endpoint.handler, methods=[endpoint.method])
-        for endpoint in endpoints
-        for path in (endpoint.path, *endpoint.also)
-    ]
+    """The routes of a server: one for each path, so that it knows all methods of it."""
+    by_path: dict[str, dict[str, Handler]] = {}
+    for endpoint in endpoints:
+        for path in (endpoint.path, *endpoint.also):
+            by_path.setdefault(path, {})[endpoint.method] = endpoint.handler
+    plain_first = sorted(by_path, key=lambda path: path.count("{"))  # `letters/purge` is no `letters/{number}`
+    return [Route(path, _by_method(by_path[path]), methods=[*_METHODS]) for path in plain_first]
+
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+
+
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    known = {**handlers, **({"HEAD": handlers["GET"]} if "GET" in handlers else {})}
+
+    async def handle(request: Request) -> Response:
+        handler = known.get(request.method)
+        if handler is not None:
+            return await handler(request)
+        allowed = ", ".join(sorted(known))
+        refusal = problem(405, f"{request.method} is not for this path", f"use {allowed}")
+        refusal.headers["allow"] = allowed
+        return refusal
+
+    return handle
 
 
 def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -60,40 +85,51 @@ def openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": dict(sorted(paths.items())),
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Problem": _PROBLEM},
+            "schemas": dict(sorted(SCHEMAS.items())),
         },
     }
 
 
-_PROBLEM = {
-    "type": "object",
-    "required": ["status", "title", "remedy"],
-    "properties": {"status": {"type": "integer"}, "title": {"type": "string"}, "remedy": {"type": "string"}},
-}
-
-
 def _operation(endpoint: Endpoint, path: str) -> dict[str, Any]:
-    in_path = [part[1:-1].split(":")[0] for part in path.split("/") if part.startswith("{")]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in in_path]
-    parameters += [
-        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}, "description": text}
-        for name, text in endpoint.query.items()
-    ]
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    problems = {401: "A token is required.", 403: "The request comes from another web page.", **endpoint.problems}
+    refused = {"application/problem+json": {"schema": refer("Problem")}}
+    problems = {
+        401: "A token is required.",
+        403: "The request comes from another web page.",
+        429: "Too many wrong tokens came from this address.",
+        **endpoint.problems,
+    }
+    good = {endpoint.status: "As asked.", **endpoint.other}
+    content = {endpoint.media_type: {"schema": refer(endpoint.answer) if endpoint.answer else {"type": "string"}}}
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
         "tags": [endpoint.tag],
         "responses": {
-            str(endpoint.status): {"description": "As asked.", "content": {endpoint.media_type: {}}},
-            **{str(code): {"description": text, "content": problem} for code, text in sorted(problems.items())},
+            **{str(code): {"description": text, "content": content} for code, text in good.items()},
+            **{str(code): {"description": text, "content": refused} for code, text in sorted(problems.items())},
         },
     }
-    if parameters:
+    if parameters := _parameters(endpoint, path):
         operation["parameters"] = parameters
-    if endpoint.body:
+    if endpoint.request:
         operation["requestBody"] = {
             "description": endpoint.body,
-            "content": {"application/json": {"schema": {"type": "object"}}},
+            "required": True,
+            "content": {"application/json": {"schema": refer(endpoint.request)}},
         }
     return operation
+
+
+def _parameters(endpoint: Endpoint, path: str) -> list[dict[str, Any]]:
+    def kind(name: str) -> dict[str, Any]:
+        if name in endpoint.numbers:
+            return {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER}
+        return {"type": "string"}
+
+    in_path = [part[1:-1].split(":")[0] for part in path.split("/") if part.startswith("{")]
+    return [
+        *({"name": name, "in": "path", "required": True, "schema": kind(name)} for name in in_path),
+        *(
+            {"name": name, "in": "query", "required": False, "schema": kind(name), "description": text}
+            for name, text in endpoint.query.items()
+        ),
+    ]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
@@ -28,8 +29,24 @@ def application(service: Controlled, token: str | None) -> Starlette:
     pages = dashboard_routes(lambda: service, token, sessions, attempts)
     return Starlette(
         routes=[*routes(control_endpoints(lambda: service)), *pages],
+        exception_handlers={HTTPException: _refuse, Exception: _fail},
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token, sessions, attempts))],
     )
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: a path that nobody serves, or a method of a page."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return problem(404, f"there is nothing at {request.url.path[:200]}", "see GET /openapi.json")
+    refusal = problem(error.status_code, str(error.detail), "see GET /openapi.json")
+    refusal.headers.update(error.headers or {})
+    return refusal
+
+
+async def _fail(_: Request, error: Exception) -> Response:
+    """What nobody has foreseen; the server's log has where."""
+    return problem(500, f"this is a fault of headgate: {type(error).__name__}", "see the log, and report it")
 
 
 def _guard(

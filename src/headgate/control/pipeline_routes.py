@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from headgate.control.endpoints import Endpoint
 from headgate.control.pipelines import NotFoundError, PipelineControl
 from headgate.control.problems import problem
-from headgate.control.requests import bad_request, everything, json_body
+from headgate.control.requests import bad_request, everything, json_body, whole
 from headgate.model import HeadgateError, Kind, UsageError
 
 __all__ = ["NO_PIPELINE", "Control", "answering", "pipeline_endpoints"]
@@ -71,8 +71,8 @@ class _Handlers:
 
     async def abandon(self, request: Request) -> Any:
         body = await json_body(request, "batch_id", "all")
-        batch_id = body.get("batch_id")
-        if "batch_id" in body and (type(batch_id) is not int or batch_id < 0):
+        batch_id = whole(body.get("batch_id"))
+        if "batch_id" in body and batch_id is None:
             raise bad_request("batch_id is a number")
         if everything(body) == ("batch_id" in body):
             raise UsageError(
@@ -103,36 +103,38 @@ def pipeline_endpoints(control: Control) -> list[Endpoint]:
     return [
         Endpoint(
             "GET", "/pipelines", answering(handlers.list_all), "Every pipeline, in short.", "pipelines",
-            also=("/sources", "/connectors"),
+            answer="Pipelines", also=("/sources", "/connectors"),
         ),
         Endpoint(
             "GET", "/pipelines/{key}", answering(handlers.calling("get")),
             "One pipeline: status with its history, configuration with secrets masked.", "pipelines",
-            problems=NO_PIPELINE, also=_aliases(),
+            answer="Pipeline", problems=NO_PIPELINE, also=_aliases(),
         ),
         Endpoint(
             "GET", "/pipelines/{key}/offsets", answering(handlers.calling("offsets")), "How far a pipeline has come.",
-            "pipelines", problems=NO_PIPELINE, also=_aliases("/offsets"),
+            "pipelines", answer="Offsets", problems=NO_PIPELINE, also=_aliases("/offsets"),
         ),
         Endpoint(
             "GET", "/destinations", answering(handlers.all_destinations), "Where rows of all pipelines went.",
-            "destinations",
+            "destinations", answer="Destinations",
         ),
         Endpoint(
             "GET", "/pipelines/{key}/destinations", answering(handlers.destinations),
-            "Where rows of a pipeline went: circuit, counts, last error.", "destinations", problems=NO_PIPELINE,
-            also=_aliases("/destinations"),
+            "Where rows of a pipeline went: circuit, counts, last error.", "destinations", answer="Destinations",
+            problems=NO_PIPELINE, also=_aliases("/destinations"),
         ),
         *(
             Endpoint(
                 "POST", f"/pipelines/{{key}}/{order}", answering(handlers.calling("order", order), 202), summary,
-                "pipelines", status=202, problems=NO_PIPELINE, also=_aliases(f"/{order}"),
+                "pipelines", answer="Ordered", status=202, problems={**NO_PIPELINE, 400: "It takes no body."},
+                also=_aliases(f"/{order}"),
             )
             for order, summary in _ORDERS.items()
         ),
         Endpoint(
             "POST", "/pipelines/{key}/abandon-batch", answering(handlers.abandon, 202),
             "Give up the batch that keeps failing; its rows are lost.", "pipelines", status=202,
+            answer="Abandoned", request="Abandon",
             body='{"batch_id": 12}, the failing_batch of the status; or {"all": true}, whichever fails now',
             problems={**NO_PIPELINE, 400: "The body names no batch.", 409: "No such batch is failing."},
             also=_aliases("/cdc/abandon-batch"),
@@ -140,11 +142,17 @@ def pipeline_endpoints(control: Control) -> list[Endpoint]:
         Endpoint(
             "POST", "/reload", answering(handlers.reload),
             "Read the configuration again: routes, mappings and lists change between two batches.", "service",
-            problems={422: "The new configuration is wrong; the old one stays.", 502: "A mapping cannot be fetched."},
+            answer="Reloaded",
+            problems={
+                400: "It takes no body, or there is no file.",
+                422: "The new configuration is wrong; the old one stays.",
+                502: "A mapping cannot be fetched.",
+            },
         ),
         Endpoint(
             "POST", "/pipelines/{key}/explain", answering(handlers.explain), "Where sample rows would go, and why.",
-            "pipelines", body='{"rows": [{"kind": "order"}]}', problems={**NO_PIPELINE, 400: "The body has no rows."},
+            "pipelines", answer="Explained", request="Samples", body='{"rows": [{"kind": "order"}]}',
+            problems={**NO_PIPELINE, 400: "The body has no rows."},
             also=_aliases("/explain"),
         ),
     ]  # fmt: skip

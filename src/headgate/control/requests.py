@@ -21,6 +21,7 @@ __all__ = [
     "refuse_unknown",
     "selection",
     "text",
+    "whole",
 ]
 
 SELECTORS = ("numbers", "reason", "all")  # of dead letters; a body has one of them
@@ -83,10 +84,18 @@ def text(body: dict[str, Any], name: str) -> str | None:
     return found
 
 
+def whole(value: Any) -> int | None:
+    """A number from 0 to 2^63 - 1 in a body, or None. JSON has one sort of numbers: 2.0 is 2."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value < 2**63 else None
+
+
 def selection(body: dict[str, Any]) -> Selection:
     """The dead letters that a body chooses by one of `SELECTORS`."""
     numbers = body.get("numbers", [])
-    if not isinstance(numbers, list) or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
+    numbers = [whole(each) for each in numbers] if isinstance(numbers, list) else [None]
+    if None in numbers:
         raise bad_request("numbers is a list of numbers")
     if "numbers" in body and not numbers:
         raise bad_request("numbers is empty")

@@ -100,17 +100,18 @@ def control_endpoints(service: Callable[[], Controlled]) -> list[Endpoint]:
     """All endpoints. The service is asked for with each request."""
     handlers = _Handlers(service)
     return [
-        Endpoint("GET", "/health", handlers.health, "Whether the process is alive; needs no token.", "service"),
+        Endpoint("GET", "/health", handlers.health, "Whether the process is alive; needs no token.", "service",
+                 answer="Health"),
         Endpoint(
             "GET", "/ready", handlers.ready, "Whether every pipeline runs, and none has a batch that fails.", "service",
-            problems={503: "Not every one does."},
+            answer="Ready", other={503: "Not every one does."},
         ),
-        Endpoint("GET", "/status", handlers.status, "Everything about every pipeline.", "service"),
+        Endpoint("GET", "/status", handlers.status, "Everything about every pipeline.", "service", answer="Status"),
         Endpoint("GET", "/metrics", handlers.metrics, "Metrics for Prometheus.", "service", media_type="text/plain"),
-        Endpoint("GET", "/openapi.json", handlers.describe, "This description.", "service"),
+        Endpoint("GET", "/openapi.json", handlers.describe, "This description.", "service", answer="OpenApi"),
         Endpoint(
             "GET", "/streams/info", handlers.stream_info, "A JetStream stream that a destination writes to.", "service",
-            query={"stream": "Its name."},
+            answer="Stream", query={"stream": "Its name."},
             problems={404: "No destination writes to it.", 502: "NATS cannot be reached."},
         ),
         *pipeline_endpoints(lambda: service().control()),
@@ -118,7 +119,7 @@ def control_endpoints(service: Callable[[], Controlled]) -> list[Endpoint]:
         *snapshot_endpoints(service),
         Endpoint(
             "POST", "/shutdown", answering(handlers.shutdown, 202), "Stop everything, cleanly.", "service", status=202,
-            problems={400: "It takes no body."},
+            answer="Stopping", problems={400: "It takes no body."},
         ),
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from headgate.control.endpoints import Endpoint
 from headgate.control.problems import problem
-from headgate.control.requests import json_body, text
+from headgate.control.requests import bad_request, json_body, text, whole
 from headgate.model import ConfigError, HeadgateError
 
 __all__ = ["SnapshotMaker", "snapshot_endpoints"]
@@ -38,12 +38,11 @@ def snapshot_endpoints(service: Callable[[], SnapshotMaker]) -> list[Endpoint]:
         """A body such as `{"table": "shop.users"}`; `method` and `chunk_rows` may stand beside it."""
         try:
             body = await json_body(request, "table", "method", "chunk_rows")
-            table = text(body, "table")
+            table, options = text(body, "table"), _options(body)
         except HeadgateError as error:
             return problem(400, str(error), error.remedy)
         if table is None:
             return problem(400, "the body names no table", 'send JSON: {"table": "users"}')
-        options = {name: value for name, value in body.items() if name != "table"}
         try:
             answer = await to_thread.run_sync(partial(service().request_snapshot, table, **options))
         except HeadgateError as error:
@@ -62,20 +61,39 @@ def snapshot_endpoints(service: Callable[[], SnapshotMaker]) -> list[Endpoint]:
 
     missing = {404: "There is no such snapshot."}
     return [
-        Endpoint("GET", "/snapshots", list_all, "Every snapshot that is remembered, newest first.", "snapshots"),
+        Endpoint(
+            "GET",
+            "/snapshots",
+            list_all,
+            "Every snapshot that is remembered, newest first.",
+            "snapshots",
+            answer="Snapshots",
+        ),
         Endpoint(
             "POST",
             "/snapshots",
             ask,
             "Ask for a snapshot of a table.",
             "snapshots",
+            answer="SnapshotAccepted",
+            request="SnapshotRequest",
             body='{"table": "users"}; method and chunk_rows may stand beside it',
             status=202,
             problems={400: "The body names no table.", 404: "No pipeline publishes it."},
         ),
-        Endpoint("GET", "/snapshots/{id}", one, "One snapshot.", "snapshots", problems=missing),
-        Endpoint("DELETE", "/snapshots/{id}", one, "End a snapshot.", "snapshots", problems=missing),
+        Endpoint("GET", "/snapshots/{id}", one, "One snapshot.", "snapshots", answer="Snapshot", problems=missing),
+        Endpoint("DELETE", "/snapshots/{id}", one, "End a snapshot.", "snapshots", answer="Snapshot", problems=missing),
     ]
+
+
+def _options(body: dict[str, Any]) -> dict[str, Any]:
+    """What may stand beside the table; who makes the snapshot checks the values."""
+    options: dict[str, Any] = {"method": method} if (method := text(body, "method")) else {}
+    if "chunk_rows" in body:
+        options["chunk_rows"] = whole(body["chunk_rows"])
+        if options["chunk_rows"] is None:
+            raise bad_request("chunk_rows is a number")
+    return options
 
 
 def _is(snapshot: dict[str, Any], wanted: str) -> bool:

@@ -21,7 +21,7 @@ from headgate.snapshots.jobs import Job, Journal, new_id, table_token
 from headgate.snapshots.requests import RequestListener
 from headgate.snapshots.schemas import SchemaPublisher
 
-__all__ = ["SnapshotService", "SnapshotServiceOptions"]
+__all__ = ["SnapshotService", "SnapshotServiceOptions", "check_options"]
 
 _log = logging.getLogger(__name__)
 
@@ -95,10 +95,7 @@ class SnapshotService:
     def request(self, schema: str, table: str, method: str = "", chunk_rows: int = 0) -> tuple[Job, bool]:
         """The job that makes a snapshot of the table, and whether somebody asked for it before."""
         method = method or self._options.method
-        if method not in METHODS:
-            raise DataError(f"there is no method {method!r}", remedy=f"one of: {', '.join(METHODS)}")
-        if not isinstance(chunk_rows, int) or not 0 <= chunk_rows <= _MOST_CHUNK_ROWS:
-            raise DataError(f"chunk_rows is {chunk_rows!r}", remedy=f"from 1 to {_MOST_CHUNK_ROWS}")
+        check_options(method, chunk_rows)
         if (schema, table) not in self.schemas.tables:
             publications = ", ".join(self._options.copy.publications)
             known = ", ".join(sorted(".".join(name) for name in list(self.schemas.tables))) or "none yet"
@@ -299,6 +296,14 @@ class SnapshotService:
                 level = logging.INFO if isinstance(error, HeadgateError) else logging.ERROR
                 _log.log(level, "schemas are not published: %s", error)
                 self._stop.wait(_BACKOFF_S)
+
+
+def check_options(method: str, chunk_rows: int) -> None:
+    """Refuse what nobody can make; 0 rows stand for the configured number."""
+    if method not in METHODS:
+        raise DataError(f"there is no method {method!r}", remedy=f"one of: {', '.join(METHODS)}")
+    if type(chunk_rows) is not int or not 0 <= chunk_rows <= _MOST_CHUNK_ROWS:
+        raise DataError(f"chunk_rows is {chunk_rows!r}", remedy=f"from 1 to {_MOST_CHUNK_ROWS}")
 
 
 def _successor(job: Job) -> Job:

@@ -17,6 +17,8 @@ from headgate.control.pipelines import PipelineControl
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.report import Report
 from headgate.pipeline.supervisor import Supervisor
+from headgate.snapshots.service import check_options
+from tests.described import check_answer
 
 MakeShop = Callable[..., "Shop"]
 
@@ -62,6 +64,7 @@ class Shop:
         return []
 
     def request_snapshot(self, table: str, **options: Any) -> dict[str, Any]:
+        check_options(options.get("method", "export"), options.get("chunk_rows", 0))
         return {"accepted": True}
 
     def cancel_snapshot(self, snapshot_id: str) -> dict[str, Any] | None:
@@ -74,7 +77,7 @@ class Shop:
 def serving(shop: Shop, token: str | None = None) -> Iterator[httpx.Client]:
     server = ControlServer(shop, "127.0.0.1", 0, token)
     server.start()
-    with httpx.Client(base_url=server.url, timeout=60) as client:
+    with httpx.Client(base_url=server.url, timeout=60, event_hooks={"response": [check_answer]}) as client:
         yield client
     server.stop()
 

@@ -161,3 +161,17 @@ def test_a_token_guards_every_path_but_health(shop: Shop) -> None:
                 wanted = (200,) if path == "/health" else (401, 429)  # who guesses has to wait
                 assert answer.status_code in wanted, path
     assert shop.stops == 0
+
+
+def test_what_is_refused_is_a_problem_everywhere(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    for client in serving(shop):
+        for method, path, status in [("GET", "/no/such", 404), ("PUT", "/status", 405), ("DELETE", "/login", 405)]:
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+            assert answer.json()["remedy"]
+        assert client.delete("/snapshots").headers["allow"] == "GET, HEAD, POST"
+        assert client.put("/pipelines/p/dead-letters/purge").headers["allow"] == "POST"
+        assert client.head("/health").status_code == 200
+        monkeypatch.setattr(shop, "status", lambda: 1 / 0)
+        fault = httpx.get(f"{client.base_url}/status")
+        assert (fault.status_code, fault.headers["content-type"]) == (500, "application/problem+json")

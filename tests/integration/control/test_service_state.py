@@ -20,6 +20,7 @@ from headgate.control import Service
 from headgate.control.state_lock import StateLock
 from headgate.embedded import Endpoints
 from headgate.model import ConnectError, OccupiedError
+from tests.described import check_answer
 
 CONFIG = """
 [project]
@@ -52,6 +53,12 @@ def config(tmp_path: Path, endpoints: Endpoints) -> Path:
     return path
 
 
+def ask(url: str) -> httpx.Response:
+    """What it answers is as described."""
+    with httpx.Client(event_hooks={"response": [check_answer]}) as client:
+        return client.get(url)
+
+
 def command(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.output + (str(result.exception) if result.exception else "")
@@ -62,8 +69,8 @@ def test_a_second_headgate_is_refused_and_told_who_is_there(config: Path) -> Non
 
     def during(start: Callable[[], str]) -> None:
         url = start()
-        said.append(httpx.get(f"{url}/status").json())
-        said.append(httpx.get(f"{url}/ready").status_code)
+        said.append(ask(f"{url}/status").json())
+        said.append(ask(f"{url}/ready").status_code)
         said.append(command("status", "--config", str(config)))
         said.append(command("status", "--json", "--config", str(config)))
 
@@ -75,7 +82,8 @@ def test_a_second_headgate_is_refused_and_told_who_is_there(config: Path) -> Non
         assert (code, "starting: opening servers" in shown) == (1, True)
         assert json.loads(as_json[: as_json.rindex("}") + 1])["phase"] == "starting"
         assert service.status()["phase"] == "running"
-        assert httpx.get(f"{service.url}/ready").status_code == 200
+        assert ask(f"{service.url}/status").json()["relay"]["status"] == "running"
+        assert ask(f"{service.url}/ready").status_code == 200
         second = Service(load(config))
         with pytest.raises(OccupiedError, match=f"process {os.getpid()} runs headgate"):
             second.start()
