@@ -177,6 +177,7 @@ def test_leaves_are_tables_where_they_are_published(admin: Admin, reader: Start,
 # Names -----------------------------------------------------------------------------------------------------------
 
 
+@every_version
 def test_a_name_that_another_relation_has_is_told(admin: Admin, reader: Start, spool: Path) -> None:
     admin.execute("create publication q for all tables; create table u (id bigint primary key, note text)")
     reader(publications=("q",)).ensure()
@@ -235,6 +236,7 @@ def test_a_table_that_was_away_from_the_publication_leaves_a_mark(admin: Admin, 
     wait_until(lambda: len(gaps(spool)) == 3)
 
 
+@every_version
 def test_a_missing_publication_takes_no_table_away(admin: Admin, reader: Start, spool: Path) -> None:
     admin.execute("create publication q for all tables")
     reader(publications=("p", "q")).ensure()
@@ -336,6 +338,7 @@ def test_with_the_trigger_an_altered_type_is_exact(triggered: Admin, reader: Sta
 # DDL that changes rows unseen ------------------------------------------------------------------------------------
 
 
+@every_version
 @pytest.mark.parametrize(
     ("statement", "tables"),
     [
@@ -376,6 +379,7 @@ def test_the_trigger_tells_what_changes_rows_unseen(
     assert {gap["reason"] for gap in gaps(spool)} <= {"rewrite"}
 
 
+@every_version
 def test_the_trigger_needs_no_rights_of_whoever_alters(triggered: Admin, reader: Start, spool: Path) -> None:
     triggered.execute("drop role if exists plain; create role plain; grant create, usage on schema public to plain")
     reader().ensure()
