@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
 import pytest
 
-from headgate.destinations.base import SendResult
+from headgate.destinations.base import SendResult, TopicDefaults
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
@@ -246,3 +247,33 @@ def test_what_failed_is_no_predecessor(options: NatsOptions) -> None:
     with JetStream.open(options) as jetstream:
         stored = [jetstream.message(options.stream, sequence) for sequence in (5, 6)]
     assert [each and each.headers.get("Headgate-Previous") for each in stored] == ["4", "2"]
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("kept", [".a", ".a.>", ".a.0"])
+@pytest.mark.parametrize("named", [False, True])
+def test_what_is_foretold_of_a_topic_is_what_happens(
+    options: NatsOptions, partitions: int, kept: str, named: bool
+) -> None:
+    """Partitions are subjects below the topic's, and the stream may keep these, or that, or both."""
+    options = replace(options, subjects=(f"{options.stream}{kept}",))
+    destination = NatsDestination("d", options)
+    destination.ensure()
+    # A stream that a row names is there already, as somebody else wants it.
+    asked = (
+        replace(destination, options=replace(options, stream="OTHER", subjects=("other",))) if named else destination
+    )
+    stream, topic = (options.stream, "a") if named else (None, f"{options.stream}.a")
+    defaults = TopicDefaults(partitions=partitions)
+
+    def foretold() -> int:
+        assert asked.missing(stream, topic) is None
+        return asked.partition_count(stream, topic, defaults)
+
+    def outcome(ask: Callable[[], int]) -> int | str:
+        try:
+            return ask()
+        except DeliveryError as error:
+            return str(error)
+
+    assert outcome(foretold) == outcome(lambda: asked.ensure_topic(stream, topic, defaults))

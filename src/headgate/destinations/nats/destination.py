@@ -79,12 +79,8 @@ class NatsDestination(Destination):
         NATS knows no partitions: a topic of several has the subjects `topic.0`, `topic.1` and so on.
         """
         options = self._options(Lane(stream))
-        subject = f"{topic}.0" if defaults.partitions > 1 else topic
-        kept: Sequence[str] = options.subjects
-        if not self._is_own(stream):
-            subject = f"{stream}.{subject}"
-            kept = self._ensure_stream(options, defaults)
-        _refuse_foreign(subject, options.stream, kept)
+        kept = options.subjects if self._is_own(stream) else self._ensure_stream(options, defaults)
+        self._refuse_foreign(stream, topic, defaults, kept)
         return defaults.partitions
 
     def _ensure_stream(self, options: NatsOptions, defaults: TopicDefaults) -> Sequence[str]:
@@ -101,16 +97,15 @@ class NatsDestination(Destination):
         return subjects
 
     def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
+        kept = self.options.subjects
+        if not self._is_own(stream):
+            info = self._info(stream)
+            kept = info.config["subjects"] if info else self._options(Lane(stream)).subjects
+        self._refuse_foreign(stream, topic, defaults, kept)
         return defaults.partitions
 
     def missing(self, stream: str | None, topic: str) -> str | None:
-        options = self._options(Lane(stream))
-        with JetStream.open(options) as jetstream:
-            info = jetstream.stream_info(options.stream)
-        if self._is_own(stream):
-            _refuse_foreign(topic, options.stream, options.subjects)
-        elif info is not None:
-            _refuse_foreign(f"{stream}.{topic}", options.stream, info.config["subjects"])
+        options, info = self._options(Lane(stream)), self._info(stream)
         return None if info is not None else f"stream {options.stream} with the subjects {', '.join(options.subjects)}"
 
     @contextmanager
@@ -123,6 +118,22 @@ class NatsDestination(Destination):
             if self.exclusive:
                 kind = _LateSender if lane.is_late else _ExclusiveSender
             yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch)
+
+    def _info(self, stream: str | None) -> StreamInfo | None:
+        options = self._options(Lane(stream))
+        with JetStream.open(options) as jetstream:
+            return jetstream.stream_info(options.stream)
+
+    def _refuse_foreign(self, stream: str | None, topic: str, defaults: TopicDefaults, kept: Sequence[str]) -> None:
+        """Every subject of the topic must be among those that the stream keeps."""
+        whole = topic if self._is_own(stream) else f"{stream}.{topic}"
+        partitions = range(defaults.partitions)
+        for subject in [f"{whole}.{number}" for number in partitions] if len(partitions) > 1 else [whole]:
+            if not any(covers(pattern, subject) for pattern in kept):
+                raise DeliveryError(
+                    f"the stream {self._options(Lane(stream)).stream} keeps {', '.join(kept)}, not {subject}",
+                    remedy="add the subject to the stream, or give the rows another one",
+                )
 
     def _is_own(self, stream: str | None) -> bool:
         return stream is None or stream == self.options.stream
@@ -137,14 +148,6 @@ class NatsDestination(Destination):
     def stream_name(stream: str) -> str:
         """What JetStream calls a stream that a row names: its names have no dots."""
         return stream.replace(".", "_")
-
-
-def _refuse_foreign(subject: str, stream: str, kept: Sequence[str]) -> None:
-    if not any(covers(pattern, subject) for pattern in kept):
-        raise DeliveryError(
-            f"the stream {stream} keeps {', '.join(kept)}, not {subject}",
-            remedy="add the subject to the stream, or give the rows another one",
-        )
 
 
 class _SharedSender(Sender):
