@@ -34,9 +34,19 @@ for name in [name for name in os.environ if name.startswith("HEADGATE_") and not
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
-def pytest_runtest_setup() -> None:
-    """Commands set the level of the whole process: what one is told must not change what the next test sees."""
-    logging.getLogger().setLevel(logging.WARNING)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Commands set up the log of the whole process, to a stream that is closed when they are over.
+
+    What one test is told must not change what the next one sees, nor be written where nothing can be.
+    """
+    root = logging.getLogger()
+    handlers, filters, level = root.handlers[:], root.filters[:], root.level
+    try:
+        return (yield)
+    finally:
+        root.handlers[:], root.filters[:] = handlers, filters
+        root.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)

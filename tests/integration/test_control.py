@@ -184,11 +184,8 @@ def test_a_taken_port_is_named(service: Fake) -> None:
 
 
 @pytest.fixture
-def logs() -> Iterator[StringIO]:
-    root = logging.getLogger()
-    saved = (list(root.handlers), root.level)
-    yield StringIO()
-    root.handlers[:], root.level = saved
+def logs() -> StringIO:
+    return StringIO()
 
 
 def test_logfmt(logs: StringIO) -> None:

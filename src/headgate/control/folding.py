@@ -32,7 +32,11 @@ class _Line:
 
 
 class FoldingFilter(logging.Filter):
-    """Lets the first of equal records pass and counts the others. The handler gets the line that tells of an end."""
+    """Lets the first of equal records pass and counts the others. The handler gets the line that tells of an end.
+
+    A filter that raises does so out of the call that logs, where nobody expects it: a record that cannot be compared is
+    let through, and the handler says what is wrong with it.
+    """
 
     def __init__(self, handler: logging.Handler, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -45,7 +49,10 @@ class FoldingFilter(logging.Filter):
         with self._lock:
             now = self._now()
             ended = self._ended(now)
-            shown = self._shown(record, now)
+            try:
+                shown = self._shown(record, now)
+            except Exception:  # its arguments do not fit its text, or a field cannot be written down
+                shown = True
         for line in ended:
             self._tell_end(line)
         return shown
@@ -56,6 +63,8 @@ class FoldingFilter(logging.Filter):
         self._handler.acquire()
         try:
             self._handler.emit(told)
+        except Exception:
+            self._handler.handleError(told)
         finally:
             self._handler.release()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from headgate.control.folding import FoldingFilter
 from headgate.control.logs import configure_logs
+from tests.conftest import pytest_runtest_protocol
 
 
 class Clock:
@@ -95,20 +95,45 @@ def test_lines_with_ever_new_words_do_not_fill_memory(lines: Lines) -> None:
     assert len(lines.records) == 3000
 
 
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    logger = logging.getLogger()
-    handlers, level = list(logger.handlers), logger.level
-    yield logger
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
+def test_a_record_that_cannot_be_compared_is_let_through_and_nothing_is_raised() -> None:
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("no disk")
+
+        def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+            failed.append(record.msg)
+
+    class Odd:
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    failed: list[str] = []
+    clock = [0.0]
+    folding = FoldingFilter(Handler(), lambda: clock[0])
+    bad: list[dict[str, object]] = [{"msg": "%d", "args": ("x",)}, {"msg": "odd", "field": Odd()}]
+    assert [folding.filter(logging.makeLogRecord(each)) for each in bad] == [True, True]
+    assert [folding.filter(logging.makeLogRecord({"msg": "away"})) for _ in range(2)] == [True, False]
+    clock[0] = 3600.0
+    assert folding.filter(logging.makeLogRecord({"msg": "back"}))  # tells that "away" has ended
+    assert failed == ["away"]
 
 
-def test_configured_logs_fold(root: logging.Logger) -> None:
-    stream = io.StringIO()
+def test_configured_logs_fold() -> None:
+    root, stream = logging.getLogger(), io.StringIO()
     configure_logs("info", "json", stream)
     for number in range(5):
         root.warning("no server", extra={"attempt": number})
     root.info("back")
     events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert events == ["no server", "back"]
+
+
+def test_what_a_test_does_to_the_log_of_the_process_is_undone() -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    protocol = pytest_runtest_protocol()
+    next(protocol)
+    configure_logs("debug", "logfmt", io.StringIO())
+    assert (root.handlers, root.level) != before
+    assert next(protocol, None) is None
+    assert (root.handlers, root.level) == before
