@@ -245,6 +245,26 @@ async def test_a_drain_costs_the_same_under_a_snapshot_and_misses_nothing(own_ur
             assert await values(store, made, offset=60_000) == [b"early", b"late"]
 
 
+@in_loop
+async def test_messages_of_a_long_transaction_come_when_it_ends(own_url: str, topic: str) -> None:
+    """Nobody else writes meanwhile, so that no later transaction has ended before it."""
+    async with opened(own_url) as store:
+        made = await store.catalog.create(topic, 1, {})
+        inbox = Inbox(lambda *_: None)
+        async with (
+            await psycopg.AsyncConnection.connect(own_url, autocommit=True) as connection,
+            await psycopg.AsyncConnection.connect(own_url) as writer,
+        ):
+            texts = [b"%d" % number for number in range(5)]
+            for text in texts:
+                await writer.execute(b"select kafka.produce(%s, 'k'::bytea, %b)", [topic, text])
+                for _ in range(5):
+                    await inbox.drain(connection)
+            await writer.commit()
+            await inbox.drain(connection)
+        assert await values(store, made) == texts
+
+
 async def _least_s(work: Callable[[], Awaitable[None]]) -> float:
     times = []
     for _ in range(20):

@@ -108,11 +108,10 @@ class _Floor:
         now = time.monotonic()
         if now - self._reset_at >= _LOOK_ALL_S:
             self.least_id, self._next, self._given, self._reset_at = 0, None, 0, now
-        row = await (await connection.execute(sql("inbox_moment"))).fetchone()
-        assert row is not None
-        given, oldest, newest = row
+        given, oldest = await _row(connection, "inbox_moment")
         self._is_safe = self._next is not None and oldest >= self._next[1]
-        if self._next is None:
+        if self._next is None and self._given >= self.least_id:
+            (newest,) = await _row(connection, "inbox_mark")
             self._next = self._given, newest
         self._given = given
 
@@ -120,6 +119,12 @@ class _Floor:
         """After everything was taken."""
         if self._is_safe and self._next is not None:
             self.least_id, self._next, self._is_safe = self._next[0] + 1, None, False
+
+
+async def _row(connection: psycopg.AsyncConnection, name: str) -> tuple[Any, ...]:
+    row = await (await connection.execute(sql(name))).fetchone()
+    assert row is not None
+    return row
 
 
 class Inbox:

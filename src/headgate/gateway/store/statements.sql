@@ -151,10 +151,14 @@ select from kafka.head for update
 select * from kafka.take_inbox(%s, %s, %s)
 
 -- name: inbox_moment
--- The last id that was given, the oldest transaction that has written and not ended, and the next one.
+-- The last id that was given, and the oldest transaction that has written and not ended.
 select (select last_value - (not is_called)::int from kafka.inbox_id_seq),
-  pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
-from pg_current_snapshot() as s
+  pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+
+-- name: inbox_mark
+-- A transaction that is younger than all that have written. The end of a snapshot is not: it is one more than the last
+-- that has ended, and those that run may lie behind it.
+select pg_current_xact_id()::text::bigint
 
 -- name: reject_taken
 insert into kafka.inbox_rejected (id, topic_id, partition, key, value, headers, written_at, reason)
