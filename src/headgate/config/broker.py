@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from headgate.broker.database import Connecting
-from headgate.broker.http.options import BrokerServerOptions, StreamLimits
 from headgate.config.base import Duration, SecretText, Section, Size
 from headgate.runtime.access import is_loopback
+
+if TYPE_CHECKING:
+    from headgate.broker.http.options import BrokerServerOptions
 
 __all__ = ["BrokerSection"]
 
@@ -44,6 +46,10 @@ class BrokerSection(Section):
 
     def options(self, postgres_url: str) -> BrokerServerOptions:
         """What the process is told; the database is that of `[postgres]` unless there is another one."""
+        # Every command reads the configuration, and most have no use for the broker's 20 MB.
+        from headgate.broker.database import Connecting
+        from headgate.broker.http.options import BrokerServerOptions, StreamLimits
+
         return BrokerServerOptions(
             postgres_url=self.url.get_secret_value() if self.url else postgres_url,
             connecting=Connecting(

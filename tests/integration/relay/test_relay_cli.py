@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -61,6 +62,22 @@ def test_a_relay_runs_until_it_is_interrupted(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert "stopped; the events stay" in err
     assert "quite-secret" not in err
+
+
+def test_a_relay_is_light_and_starts_soon(tmp_path: Path) -> None:
+    """It imports what it needs and nothing else; the ceilings are what a fresh one may weigh."""
+    process = headgate("run", "--data-dir", str(tmp_path), "--port", "0")
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        assert httpx.get(f"{url}/_health", trust_env=False).status_code == 200
+        running = psutil.Process(process.pid)
+        used = running.cpu_times()
+        assert running.memory_info().rss < 90 << 20
+        assert used.user + used.system < 2.0  # half a second on a quiet machine
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 def test_two_relays_do_not_share_a_directory(tmp_path: Path) -> None:

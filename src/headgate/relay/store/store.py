@@ -24,7 +24,6 @@ from typing import Any, Final, TypeVar
 
 from headgate.model import HeadgateError
 from headgate.relay.store.backend import Backend
-from headgate.relay.store.postgres import PostgresBackend
 from headgate.relay.store.rows import AccountRow, HostRow
 from headgate.relay.store.sqlite import SqliteBackend
 from headgate.runtime.ending import end
@@ -65,6 +64,8 @@ async def open_store(
 
 def _backend(where: str | Path, schema: str) -> Backend:
     if str(where).startswith(("postgresql://", "postgres://")):
+        from headgate.relay.store.postgres import PostgresBackend  # 20 MB that SQLite has no use for
+
         return PostgresBackend(str(where), schema)
     return SqliteBackend(Path(where))
 
