@@ -21,6 +21,7 @@ from headgate.demo.network.rehearsal import Progress, Rehearsal, rehearse
 from headgate.eventlog.fanout import FanOutOptions
 from headgate.model import ConnectError, DeliveryError, UsageError
 from headgate.relay.configured import settings_from
+from headgate.relay.dictionary import DICTIONARY, train_dictionary
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 from headgate.relay.streams import open_streams
 from headgate.runtime.ending import stopped_by_signals
@@ -199,6 +200,19 @@ async def _open_doors(data_dir: Path, host: str, port: int, options: FanOutOptio
     async with open_streams(data_dir, host, port, options) as url:
         data_console.print(url, markup=False, soft_wrap=True)
         await stop.wait()
+
+
+@relay.command()
+def dictionary(
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="That of the relay.")] = Path(".headgate/relay"),
+) -> None:
+    """Train a dictionary for Jetstream's compressed messages from the log; the relay uses it when it starts next.
+
+    Consumers that ask for compression must have it then: they find it at /subscribe/dictionary.
+    """
+    trained = train_dictionary(data_dir)
+    data_console.print(str(data_dir / DICTIONARY), markup=False, soft_wrap=True)
+    note(f"{len(trained)} bytes, number {trained.dict_id()}; start the relay again to use it")
 
 
 @relay.command()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from headgate.wire.atproto.logged import frame_of, time_of
 __all__ = [
     "JETSTREAM",
     "JETSTREAM_ZSTD",
+    "LEVEL",
     "SUBSCRIBE_REPOS",
     "JetstreamDoor",
     "Subject",
@@ -48,6 +50,7 @@ __all__ = [
 SUBSCRIBE_REPOS = "/xrpc/com.atproto.sync.subscribeRepos"
 JETSTREAM = "/subscribe"
 JETSTREAM_ZSTD = "/subscribe.zst"
+LEVEL = 3  # of compression
 
 _MOST_COLLECTIONS = 100
 _MOST_DIDS = 10_000
@@ -111,9 +114,17 @@ class JetstreamDoor:
 
     most_message_bytes = 1 << 19  # ten thousand did:plc, and as much again
 
-    def __init__(self, reader: LogReader, *, compressed: bool = False) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        *,
+        compressed: bool = False,
+        dictionary: zstandard.ZstdCompressionDict | None = None,
+    ) -> None:
         self._reader = reader
         self.is_text = not compressed
+        self._dictionary = dictionary
+        self._local = threading.local()  # a compressor is not for several threads
 
     def enter(self, query: Mapping[str, Sequence[str]]) -> Entrance:
         wanted = _wanted(
@@ -166,8 +177,12 @@ class JetstreamDoor:
         ]
 
     def _packed(self, text: bytes) -> bytes:
-        # A compressor is not for several threads, and making one costs a microsecond.
-        return text if self.is_text else zstandard.ZstdCompressor().compress(text)
+        if self.is_text:
+            return text
+        compressor: zstandard.ZstdCompressor | None = getattr(self._local, "compressor", None)
+        if compressor is None:
+            compressor = self._local.compressor = zstandard.ZstdCompressor(LEVEL, dict_data=self._dictionary)
+        return compressor.compress(text)
 
     def wants(self, subject: Any, wanted: Any) -> bool:
         return bool(wanted.takes(subject))
@@ -179,12 +194,12 @@ class JetstreamDoor:
         return self._packed(json.dumps({"error": name, "message": message}).encode())
 
 
-def relay_doors(reader: LogReader) -> dict[str, Door]:
-    """Every stream of a relay by its path."""
+def relay_doors(reader: LogReader, dictionary: zstandard.ZstdCompressionDict | None = None) -> dict[str, Door]:
+    """Every stream of a relay by its path. Compressed ones use the dictionary if there is one."""
     return {
         SUBSCRIBE_REPOS: SubscribeReposDoor(),
         JETSTREAM: JetstreamDoor(reader),
-        JETSTREAM_ZSTD: JetstreamDoor(reader, compressed=True),
+        JETSTREAM_ZSTD: JetstreamDoor(reader, compressed=True, dictionary=dictionary),
     }
 
 
@@ -203,11 +218,11 @@ def _wanted(names: list[str], dids: list[str], size: int) -> Wanted:
         raise Refusal("InvalidRequest", "wantedCollections are NSIDs, or prefixes of them such as app.bsky.*")
     if not all(map(is_did, dids)):
         raise Refusal("InvalidRequest", "wantedDids are DIDs")
-    return Wanted(exact, prefixes, frozenset(dids), max(0, size))
+    return Address(exact, prefixes, frozenset(dids), max(0, size))
 
 
 def _or_none(wanted: Wanted) -> Wanted | None:
-    return None if wanted == Wanted() else wanted
+    return None if wanted == Address() else wanted
 
 
 def _texts(payload: dict[str, Any], name: str) -> list[str]:

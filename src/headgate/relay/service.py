@@ -28,6 +28,7 @@ from headgate.model import HeadgateError
 from headgate.relay.admin import admin_routes
 from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
+from headgate.relay.dictionary import dictionary_route, load_dictionary
 from headgate.relay.doors import relay_doors
 from headgate.relay.front import Front, FrontOptions, url_of
 from headgate.relay.hosts import Hosts
@@ -131,7 +132,8 @@ async def serve_relay(settings: RelaySettings, ready: Callable[[Relay], None], s
 
 
 def _front(settings: RelaySettings, parts: Parts) -> Front:
-    fanout = FanOut(parts.reader, relay_doors(parts.reader), options=settings.fanout)
+    dictionary = load_dictionary(settings.data_dir)
+    fanout = FanOut(parts.reader, relay_doors(parts.reader, dictionary), options=settings.fanout)
     front: Front
 
     async def metrics(request: Request) -> Response:
@@ -142,6 +144,7 @@ def _front(settings: RelaySettings, parts: Parts) -> Front:
         routes=[
             *xrpc_routes(parts),
             *admin_routes(parts, lambda: front.consumers(), fanout.stats, settings.admin_token),
+            dictionary_route(dictionary),
             Route("/metrics", metrics),
         ]
     )

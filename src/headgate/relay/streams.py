@@ -18,6 +18,7 @@ from headgate import __version__
 from headgate.eventlog import LogReader
 from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.model import StateError
+from headgate.relay.dictionary import dictionary_route, load_dictionary
 from headgate.relay.doors import relay_doors
 from headgate.relay.front import Front, url_of
 from headgate.runtime.listening import listen
@@ -39,8 +40,11 @@ async def open_streams(data_dir: Path, host: str, port: int, options: FanOutOpti
         async def health(request: Request) -> Response:
             return JSONResponse({"version": f"headgate {__version__}", "seq": reader.head_seq})
 
-        application = Starlette(routes=[Route("/_health", health), Route("/xrpc/_health", health)])
-        front = Front(application, FanOut(reader, relay_doors(reader), options=options))
+        dictionary = load_dictionary(data_dir)
+        application = Starlette(
+            routes=[Route("/_health", health), Route("/xrpc/_health", health), dictionary_route(dictionary)]
+        )
+        front = Front(application, FanOut(reader, relay_doors(reader, dictionary), options=options))
         await front.start(listener)
         stack.push_async_callback(front.close)
         yield url_of(listener)

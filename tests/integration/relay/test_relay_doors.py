@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 import zstandard
+from typer.testing import CliRunner
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from headgate.cli.relay import relay
 from headgate.demo.network.repository import Repository, create, delete
 from headgate.eventlog import LogOptions
 from headgate.eventlog.fanout import FanOutOptions
-from headgate.model import StateError
+from headgate.model import ConfigError, StateError
+from headgate.relay.dictionary import DICTIONARY, train_dictionary
 from headgate.relay.streams import open_streams
 from headgate.wire.atproto import Kind, error_frame, read_event, read_frame
 from tests.integration.relay.relay_follow import run
-from tests.integration.relay.relay_serving import NOW_US, POST, commits, frame, frames, kinds, rest, serving
+from tests.integration.relay.relay_serving import NOW_US, POST, Served, commits, frame, frames, kinds, rest, serving
 
 LIKE = "app.bsky.feed.like"
 FOLLOW = "app.bsky.graph.follow"
@@ -265,6 +268,49 @@ def test_jetstream_can_be_compressed(tmp_path: Path) -> None:
                 "collection": LIKE,
                 "rkey": "1",
             }
+
+    run(test())
+
+
+def test_jetstream_is_compressed_by_a_dictionary_that_everybody_can_fetch(tmp_path: Path) -> None:
+    async def packed(served: Served) -> list[bytes]:
+        async with served.listen("/subscribe?compress=true&cursor=0") as consumer:
+            return [await asyncio.wait_for(consumer.recv(decode=False), 10) for _ in range(200)]
+
+    async def test() -> None:
+        async with serving(tmp_path) as served:
+            await served.feed(*commits(200))
+            before = await packed(served)
+            assert (await served.get("/subscribe/dictionary", 404))["error"] == "NotFound"
+        trained = CliRunner().invoke(relay, ["dictionary", "--data-dir", str(tmp_path)], catch_exceptions=False)
+        assert trained.exit_code == 0
+        async with (
+            serving(tmp_path) as served,
+            open_streams(tmp_path, "127.0.0.1", 0, FanOutOptions(any_origin=True)) as other,
+        ):
+            after = await packed(served)
+            fetched = [(await served.client.get(f"{url}/subscribe/dictionary")).content for url in ("", other)]
+        reader = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(fetched[0]))
+        plain = zstandard.ZstdDecompressor()
+        assert fetched[0] == fetched[1]
+        assert [reader.decompress(each) for each in after] == [plain.decompress(each) for each in before]
+        assert sum(map(len, after)) < 0.7 * sum(map(len, before))
+        with pytest.raises(zstandard.ZstdError, match=r"[Dd]ictionary"):
+            plain.decompress(after[0])
+
+    run(test())
+
+
+def test_a_dictionary_that_is_none_is_named(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with serving(tmp_path) as served:
+            await served.feed(*commits(3))
+        with pytest.raises(StateError, match="needs 100 or more"):
+            train_dictionary(tmp_path)
+        (tmp_path / DICTIONARY).write_bytes(b"none")
+        with pytest.raises(ConfigError, match="no dictionary of zstd"):
+            async with serving(tmp_path):
+                pass
 
     run(test())
 
