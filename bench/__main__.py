@@ -14,7 +14,9 @@ from pathlib import Path
 import bench
 from bench.harness import Bench, print_table
 
-_NOT_BENCHES = {"__main__", "broker_load", "cdc_load", "cdc_parts", "follow", "gateway_load", "harness", "trees"}
+_NOT_BENCHES = {
+    *("__main__", "apache_kafka", "broker_load", "cdc_load", "cdc_parts", "follow", "gateway_load", "harness", "trees"),
+}
 
 
 def main() -> None:

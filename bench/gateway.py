@@ -1,22 +1,28 @@
-"""The Kafka gateway: produce, consume and latency through stock clients, beside the same bytes written directly."""
+"""The Kafka gateway: produce, consume and latency through stock clients, beside the same bytes written directly.
+
+And the outbox, from SQL into the log; and, but with `--quick`, an Apache Kafka on the same machine, where one can be had.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
+from pathlib import Path
 
 import psutil
 import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.gateway_load import consume, latencies_ms, produce, raw_batches, rows_of_the_seed
+from bench.apache_kafka import classes, java_consume, java_produce, running_kafka
+from bench.gateway_load import consume, latencies_ms, outbox_of, produce, raw_batches, rows_of_the_seed
 from bench.harness import Bench
 from conformance.gateways import gateway
 from headgate.embedded import Stack
 
 _PARTITIONS = 4
 _IDLE_S = 5.0
+_OUTBOX_GOAL = 30_000
 
 
 def measure(bench: Bench) -> None:
@@ -31,7 +37,47 @@ def measure(bench: Bench) -> None:
             _latency(bench, admin, servers)
             _idle(bench)
             _sql(bench, url)
+            _outbox(bench, admin, url, messages // 5)
+            java = None if bench.quick else classes()
+            if java is not None:
+                _java(bench, java, admin, servers, messages, "")
     _goals(bench)
+    if java is not None:
+        _beside(bench, java, messages)
+
+
+def _outbox(bench: Bench, admin: AdminClient, url: str, messages: int) -> None:
+    """Into the inbox and out of it again, each measured alone."""
+    _create(admin, "outbox")
+    for name, rates in outbox_of(url, "outbox", messages).items():
+        bench.figure(f"outbox_{name}_msg_s", rates.into)
+        bench.figure(f"outbox_{name}_drained_msg_s", rates.out)
+        bench.check(f"outbox, {name}: in, msg/s", rates.into, _OUTBOX_GOAL, "higher")
+        bench.check(f"outbox, {name}: out, msg/s", rates.out, _OUTBOX_GOAL, "higher")
+
+
+def _java(bench: Bench, java: Path, admin: AdminClient, servers: str, messages: int, prefix: str) -> None:
+    _create(admin, "java")
+    bench.figure(f"{prefix}java_produce_msg_s", java_produce(java, servers, "java", messages, 100))
+    bench.figure(f"{prefix}java_consume_msg_s", java_consume(java, servers, "java", messages))
+
+
+def _beside(bench: Bench, java: Path, messages: int) -> None:
+    """What Apache Kafka does with the same load, as it comes, and with an fsync for every batch."""
+    for prefix, every_batch_to_disk in (("kafka_", False), ("kafka_fsync_", True)):
+        with running_kafka(java, bench.directory / prefix, every_batch_to_disk=every_batch_to_disk) as servers:
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+            for producers in (1, 8):
+                topic = f"t{producers}"
+                _create(admin, topic)
+                rates = produce(servers, topic, producers=producers, messages=messages, size=100)
+                bench.figure(f"{prefix}produce_100b_{producers}_producers_msg_s", rates.messages)
+            bench.figure(f"{prefix}consume_100b_msg_s", consume(servers, "t1", messages).messages)
+            _java(bench, java, admin, servers, messages, prefix)
+    names = ("produce_100b_1_producers", "produce_100b_8_producers", "consume_100b", "java_produce", "java_consume")
+    for name in names:
+        ratio = bench.figures[f"{name}_msg_s"] / bench.figures[f"kafka_fsync_{name}_msg_s"]
+        bench.check(f"beside Kafka with fsync: {name}", ratio, 1.0, "higher")
 
 
 def _throughput(bench: Bench, admin: AdminClient, servers: str, messages: int) -> None:

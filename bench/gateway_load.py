@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headgate.wire.kafka import Record, encode_batch
 
-__all__ = ["Rates", "consume", "latencies_ms", "produce", "raw_batches", "rows_of_the_seed"]
+__all__ = ["OutboxRates", "Rates", "consume", "latencies_ms", "outbox_of", "produce", "raw_batches", "rows_of_the_seed"]
 
 _CONTEXT = mp.get_context("spawn")
 _PARTITIONS = 4
@@ -132,6 +132,56 @@ def raw_batches(url: str, *, per_batch: int, size: int, messages: int) -> Rates:
         seconds = time.perf_counter() - begin
         connection.execute("DROP TABLE bench_batches")
     return Rates(done / seconds, done * size / seconds / 1e6)
+
+
+class OutboxRates(NamedTuple):
+    """Messages a second into the inbox, and from its commit until the last of them is in the log."""
+
+    into: float
+    out: float
+
+
+def outbox_of(url: str, topic: str, messages: int) -> dict[str, OutboxRates]:
+    """By calls of one connection that waits for none of them, by a query that calls, and by arrays of a thousand."""
+    ways = {"calls": _calls, "query": _query, "arrays": _arrays}
+    found = {}
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, write in ways.items():
+            begin = time.perf_counter()
+            with connection.transaction():
+                write(connection, topic, messages)
+            written = time.perf_counter()
+            _await_empty(connection)
+            found[name] = OutboxRates(messages / (written - begin), messages / (time.perf_counter() - written))
+    return found
+
+
+_VALUE = "v" * 100
+
+
+def _calls(connection: psycopg.Connection, topic: str, messages: int) -> None:
+    with connection.pipeline():
+        for number in range(messages):
+            connection.execute("SELECT kafka.produce(%s, %s, %s)", (topic, str(number), _VALUE))
+
+
+def _query(connection: psycopg.Connection, topic: str, messages: int) -> None:
+    query = "SELECT count(kafka.produce(%s, n::text, %s)) FROM generate_series(1, %s::int) AS n"
+    connection.execute(query, (topic, _VALUE, messages))
+
+
+def _arrays(connection: psycopg.Connection, topic: str, messages: int) -> None:
+    keys, values = [str(number) for number in range(1000)], [_VALUE] * 1000
+    for _ in range(messages // 1000):
+        connection.execute("SELECT kafka.produce_many(%s, %s::text[], %s::text[])", (topic, keys, values))
+
+
+def _await_empty(connection: psycopg.Connection) -> None:
+    while True:
+        row = connection.execute("SELECT EXISTS (SELECT FROM kafka.inbox)").fetchone()
+        if row == (False,):
+            return
+        time.sleep(0.005)  # nothing tells
 
 
 _SEED = """
