@@ -1,6 +1,6 @@
 """The Kafka gateway: produce, consume and latency through stock clients, beside the same bytes written directly.
 
-And the outbox, from SQL into the log; and, but with `--quick`, an Apache Kafka on the same machine, where one can be had.
+And the outbox, from SQL into the log. Without `--quick`, and where one can be had, an Apache Kafka on the same machine.
 """
 
 from __future__ import annotations
