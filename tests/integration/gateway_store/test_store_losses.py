@@ -103,14 +103,19 @@ class Wire:
         self._path = path
         self.is_cutting = False
         self.cut = asyncio.Event()
+        self.deaf_connections = 0  # of the next ones: how many hear nothing once they are established
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_unix_connection(self._path)
         self._writers |= {writer, up_writer}
+        is_deaf, self.deaf_connections = self.deaf_connections > 0, max(0, self.deaf_connections - 1)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._pump(reader, up_writer, is_answer=False))
+                if is_deaf:
+                    up_writer.write(await reader.read(1 << 16))  # who it is; what it wants then gets lost
+                else:
+                    tasks.create_task(self._pump(reader, up_writer, is_answer=False))
                 tasks.create_task(self._pump(up_reader, writer, is_answer=True))
         finally:
             for each in (writer, up_writer):
@@ -173,6 +178,29 @@ async def opened_writer_through(store: Store, url: str) -> AsyncIterator[None]:
     await store._writer._drop()
     store._writer._url = url
     yield
+
+
+@in_loop
+async def test_a_line_that_is_deaf_from_the_start_is_given_up(
+    own_url: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers who connects, and what is said next gets lost: nobody would ever be told."""
+    monkeypatch.setattr("headgate.gateway.store.writer._CONNECT_TIMEOUT_S", 2)
+    async with proxied(own_url) as (wire, url), opened(own_url) as store:
+        made = await store.catalog.create(topic, 1, {})
+        store._writer._url = url
+        wire.deaf_connections = 1
+        await terminate(own_url, "headgate gateway writer")
+
+        async def is_written() -> bool:
+            try:
+                await store.append(made, 0, sequenced(1, 0, b"v"))
+            except Refused:
+                return False
+            return True
+
+        await until(is_written)
+        assert await values(store, made) == [b"v"]
 
 
 @in_loop

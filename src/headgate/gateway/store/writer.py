@@ -246,8 +246,8 @@ class Writer:
                 return None
             try:
                 await self._connect()
-            except psycopg.Error as error:
-                logger.warning("PostgreSQL is away, trying again in %.2f s: %s", backoff_s, error)
+            except (psycopg.Error, TimeoutError) as error:
+                logger.warning("PostgreSQL is away, trying again in %.2f s: %s", backoff_s, repr(error))
                 self._health.failed(WRITING, error)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
@@ -271,17 +271,20 @@ class Writer:
             connect_timeout=_CONNECT_TIMEOUT_S,
         )
         try:
-            await connection.execute(SESSION_SQL)
-            if self._deaf_pid is not None:
-                await connection.execute(_END_SQL, [self._deaf_pid, _NAME])
-                self._deaf_pid = None
-            row = await (await connection.execute(TYPES_SQL)).fetchone()
-            assert row is not None
-            register(connection, *row)
+            await within(_CONNECT_TIMEOUT_S, connection, self._prepare(connection))
         except BaseException:
             await connection.close()
             raise
         self._connection = connection
+
+    async def _prepare(self, connection: psycopg.AsyncConnection) -> None:
+        await connection.execute(SESSION_SQL)
+        if self._deaf_pid is not None:
+            await connection.execute(_END_SQL, [self._deaf_pid, _NAME])
+            self._deaf_pid = None
+        row = await (await connection.execute(TYPES_SQL)).fetchone()
+        assert row is not None
+        register(connection, *row)
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
