@@ -17,7 +17,7 @@ import psutil
 import uvloop
 
 from bench.harness import Bench
-from headgate.relay.repository import Repository, create
+from headgate.demo.network.repository import Repository, create
 from headgate.relay.verdict import STRICT, Accepted, RepoState
 from headgate.relay.workers import ProcessJudge, Question, open_judges
 from headgate.wire.atproto import parse_document, read_frame, tid_of

@@ -218,11 +218,11 @@ def _wanted(names: list[str], dids: list[str], size: int) -> Wanted:
         raise Refusal("InvalidRequest", "wantedCollections are NSIDs, or prefixes of them such as app.bsky.*")
     if not all(map(is_did, dids)):
         raise Refusal("InvalidRequest", "wantedDids are DIDs")
-    return Address(exact, prefixes, frozenset(dids), max(0, size))
+    return Wanted(exact, prefixes, frozenset(dids), max(0, size))
 
 
 def _or_none(wanted: Wanted) -> Wanted | None:
-    return None if wanted == Address() else wanted
+    return None if wanted == Wanted() else wanted
 
 
 def _texts(payload: dict[str, Any], name: str) -> list[str]:
