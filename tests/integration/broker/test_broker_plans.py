@@ -100,7 +100,7 @@ def test_a_read_looks_at_its_chunk(full: psycopg.Connection[Any], group: str, af
     looked = fetched(full, f"select * from read_next_events('{group}', {after}, 50)")
     assert looked["events"] == 50
     assert looked.get("deliveries", 0) <= 50
-    assert looked.get("batches", 0) <= 8
+    assert looked.get("batches", 0) <= 12  # of a small table, the same few are looked at again and again
     assert looked.get("subscriptions", 0) == 0
 
 
@@ -110,6 +110,22 @@ def test_an_acknowledgement_looks_at_its_group(full: psycopg.Connection[Any]) ->
     looked = fetched(full, "select set_group_cursor('g', 300)")
     assert looked.get("group_cursors", 0) <= 2
     assert looked.get("dispatcher_state", 0) <= 2
+
+
+def test_statistics_from_when_there_was_little_mislead_nobody(full: psycopg.Connection[Any]) -> None:
+    """Autovacuum looks whenever it likes: here, just before the small tables grow."""
+    full.execute("analyze")
+    for pos in range(1, 300):
+        Headgate(full).publish(("topic-1", pos))
+        full.execute("select poll_for_events_v1()")
+        full.execute("select set_group_cursor('g', %s)", [pos])
+    assert fetched(full, "select poll_for_events_v1()").get("dispatcher_state", 0) <= 5
+    looked = fetched(full, "select set_group_cursor('g', 400)")
+    assert looked.get("group_cursors", 0) <= 2
+    assert looked.get("dispatcher_state", 0) <= 2
+    live = fetched(full, "select read_live_v1('log', 10000, 50, null)")
+    assert live.get("dispatcher_state", 0) <= 3
+    assert live.get("batches", 0) <= 12
 
 
 def test_the_schedule_is_looked_at_where_it_is_due(full: psycopg.Connection[Any]) -> None:

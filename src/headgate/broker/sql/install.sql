@@ -225,6 +225,12 @@ select not exists (select from migrations where name = '0.3.0_91_pre_plans') as 
   insert into migrations (name) values ('0.3.0_91_pre_plans');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_92_pre_lookups') as missing \gset
+\if :missing
+  \ir 0.3.0_92_pre_lookups.sql
+  insert into migrations (name) values ('0.3.0_92_pre_lookups');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
