@@ -291,6 +291,27 @@ def test_a_consumer_has_the_groups_it_was_granted(db: Session, as_part: Open, ro
     assert session.execute("select unsubscribe(%s)", [sid]).fetchall() == [(True,)]
 
 
+def test_a_consumer_gets_no_others_events_by_failing_on_them(
+    db: Session, as_part: Open, roles: dict[str, str]
+) -> None:
+    """What was sent to a subscription of another group is neither tried again nor put aside for one's own."""
+    db.execute("select grant_usage('consumer', %s, array['mine'])", [roles["consumer"]])
+    other = db.execute("select subscribe('theirs', 'e.topic = ''none'' ')").fetchall()[0][0]
+    session = as_part("consumer")
+    sid = session.execute("select subscribe('mine', 'e.topic = ''t'' ')").fetchall()[0][0]
+    secret = db.execute("select send(%s, 'x', '\"secret\"')", [other]).fetchall()[0][0]
+    mine = db.execute("select send(%s, 'x', '\"mine\"')", [sid]).fetchall()[0][0]
+    db.execute("select poll_for_events()")
+    ids = [secret, mine]
+    assert session.execute("select retry_v1(%s, 'h', %s, 2, 'no', '0 s')", [sid, ids]).fetchall() == [(1,)]
+    session.execute("select bury_v1(%s, 'h', %s, 2, 'no')", [sid, ids])
+    assert db.execute("select payload from dead_letters").fetchall() == [("mine",)]
+    for _ in range(2):
+        session.execute("select poll_for_events()")
+    found = session.execute("select payload, retry is not null from read_next_events('mine')").fetchall()
+    assert found == [("mine", False), ("mine", True)]
+
+
 def programs(version: str) -> Path:
     return Path("/usr/lib/postgresql/15") if version == "15" else find_postgres(int(version))
 

@@ -231,6 +231,12 @@ select not exists (select from migrations where name = '0.3.0_92_pre_lookups') a
   insert into migrations (name) values ('0.3.0_92_pre_lookups');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_93_pre_retries') as missing \gset
+\if :missing
+  \ir 0.3.0_93_pre_retries.sql
+  insert into migrations (name) values ('0.3.0_93_pre_retries');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
