@@ -141,10 +141,51 @@ def test_changed_and_cancelled(broker: Headgate) -> None:
     assert ticks(broker.db, "r") == []
 
 
+def test_registered_again_as_it_was(broker: Headgate) -> None:
+    """As every program does that starts: a tick that is due just then is not lost, and what it says is new."""
+    broker.subscribe("g", "true")
+    recur = "select headgate.recur('r', '*/5 * * * *', 'beat', %s)"
+    broker.db.execute(recur, ["[1]"])
+    make_due(broker.db, "r")
+    for payload in ("[1]", "[2]"):
+        broker.db.execute(recur, [payload])
+    drain_all(broker)
+    assert [event.payload for event in broker.read("g", cursor=0, peek=True)] == [[2]]
+    (next_one,) = ticks(broker.db, "r")
+    broker.db.execute(recur, ["[2]"])
+    assert ticks(broker.db, "r") == [next_one]
+
+
+def test_instances_that_register_while_ticks_are_taken(broker: Headgate, connect: Any) -> None:
+    """Four programs start again and again: each tick that was due comes once, and one is always next."""
+    broker.subscribe("g", "true")
+    recur = "select headgate.recur('r', '* * * * *', 'beat')"
+    broker.db.execute(recur)
+    over = threading.Event()
+
+    def register(session: psycopg.Connection[Any]) -> None:
+        while not over.is_set():
+            session.execute(recur)
+
+    instances = [threading.Thread(target=register, args=[connect()]) for _ in range(4)]
+    for instance in instances:
+        instance.start()
+    try:
+        for turn in range(1, 31):
+            make_due(broker.db, "r")
+            drain_all(broker)
+            assert len(broker.read("g", cursor=0, peek=True)) == turn
+    finally:
+        over.set()
+        for instance in instances:
+            instance.join()
+    assert len(ticks(broker.db, "r")) == 1
+
+
 def test_a_tick_that_is_taken_while_it_is_changed(broker: Headgate, connect: Any) -> None:
     """Whoever comes first: afterwards there is one next tick, of the new kind."""
     for order in ("take first", "change first"):
-        broker.db.execute("select headgate.recur('r', '* * * * *', 'old')")
+        broker.db.execute("select headgate.recur('r', '*/2 * * * *', 'old')")
         make_due(broker.db, "r")
         taking, changing = connect(), connect()
         take = ("delete from headgate.scheduled where recurring = 'r'", taking)

@@ -237,6 +237,12 @@ select not exists (select from migrations where name = '0.3.0_93_pre_retries') a
   insert into migrations (name) values ('0.3.0_93_pre_retries');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_94_pre_recurring') as missing \gset
+\if :missing
+  \ir 0.3.0_94_pre_recurring.sql
+  insert into migrations (name) values ('0.3.0_94_pre_recurring');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
