@@ -1,4 +1,5 @@
-"""The broker: publish, dispatch, read and end to end, beside plain INSERTs and a queue table of one's own.
+"""The broker: publish, dispatch, read and end to end, beside plain INSERTs, a queue table of one's own, and a model of
+the broker that it replaces.
 
 On the embedded server, and on Debian's with its default settings.
 """
@@ -20,10 +21,13 @@ from bench.broker_load import (
     consume_group,
     consume_queue,
     dispatch_all,
+    dispatch_original,
     fresh,
+    install_original,
     open_session,
     publish,
     read_group,
+    read_original,
     read_queue,
 )
 from bench.harness import Bench
@@ -48,6 +52,7 @@ def _measure(bench: Bench, server: str) -> None:
     _publish(bench, server, rounds)
     _dispatch(bench, server, rounds)
     _read(bench, server, rounds)
+    _beside_original(bench, server, rounds)
     _end_to_end(bench, server, rounds)
     _many(bench, server)
     _client(bench, server)
@@ -158,6 +163,26 @@ def _read(bench: Bench, server: str, rounds: int) -> None:
                     rates.append(read_group(session, "g", 1000)[1])
     for name, rates in found.items():
         _median(bench, f"read_{name}_ev_s", rates)
+
+
+def _beside_original(bench: Bench, server: str, rounds: int) -> None:
+    """Each thing with both, one after the other: their ratio counts, whatever else the machine has to do."""
+    events = 10_000 if bench.quick else 30_000
+    found: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name in ("broker", "original"):
+            with fresh(server) as url, open_session(url) as session:
+                is_ours, subscriptions = name == "broker", SCENES["100_subs_routed"]
+                _subscribe(url, subscriptions) if is_ours else install_original(url, subscriptions)
+                for batch, count in ((1, 4000), (100, events)):
+                    rate = publish(url, name, batch=batch, events=count)
+                    found.setdefault(f"publish_{batch}_{name}", []).append(rate)
+                dispatched = dispatch_all(session) if is_ours else dispatch_original(session)
+                read = read_group(session, "g", 1000) if is_ours else read_original(session, "g", 1000)
+                found.setdefault(f"dispatch_{name}", []).append(dispatched[1])
+                found.setdefault(f"read_{name}", []).append(read[1])
+    for name, rates in found.items():
+        _median(bench, f"beside_{name}_ev_s", rates)
 
 
 def _end_to_end(bench: Bench, server: str, rounds: int) -> None:
@@ -369,6 +394,9 @@ def _goals(bench: Bench) -> None:
         bench.check(f"read beside SKIP LOCKED, {name}", ratio, 1.0, "higher")
         ratio = f[f"end_to_end_{name}_ev_s"] / f["end_to_end_skip_locked_ev_s"]
         bench.check(f"end to end beside SKIP LOCKED, {name}", ratio, 0.7, "higher")
+    for name, goal in (("publish_1", 1), ("publish_100", 1.5), ("dispatch", 2), ("read", 2)):
+        ratio = f[f"beside_{name}_broker_ev_s"] / f[f"beside_{name}_original_ev_s"]
+        bench.check(f"{name} beside the broker that it replaces", ratio, goal, "higher")
     poll_ms = f["poll_of_one_beside_1000_conditions_ms"]
     bench.check("a poll of one beside 1,000 conditions, ms", poll_ms, 100, "lower")
     caught_up = f["catch_up_log_ev_s"] / f["catch_up_topic_ev_s"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, LiteralString
 from uuid import uuid4
 
@@ -22,15 +23,19 @@ __all__ = [
     "consume_group",
     "consume_queue",
     "dispatch_all",
+    "dispatch_original",
     "fresh",
+    "install_original",
     "open_session",
     "publish",
     "read_chunk",
     "read_group",
+    "read_original",
     "read_queue",
     "rows",
 ]
 
+ORIGINAL = Path(__file__).parents[1] / "tests" / "integration" / "broker" / "original.sql"
 BY_TOPIC = "s.params @> jsonb_build_object('topic', e.topic)"
 _PLAIN = """
 create schema peers;
@@ -42,6 +47,8 @@ create table peers.queue (like peers.plain including all);
 STATEMENTS: dict[str, LiteralString] = {
     "broker": "select publish_v1(%s, %s::jsonb[])",
     "insert": "insert into events (topic, payload) select * from unnest(%s::text[], %s::jsonb[])",
+    "original": "insert into original.events (topic, payload)"
+    " select * from unnest(%s::text[], %s::jsonb[]) returning id",
     "plain": "insert into peers.plain (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
     "queue": "insert into peers.queue (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
 }
@@ -130,6 +137,30 @@ def read_chunk(session: Session, group: str, chunk: int) -> list[Any]:
     if found:
         session.execute("select set_group_cursor_v1(%s, %s, false, 'bench', null)", [group, found[-1][3]])
     return found
+
+
+def install_original(url: str, subscriptions: Sequence[tuple[str, str, str]]) -> None:
+    """The model of the broker that ours replaces, which the tests have, with these subscriptions."""
+    with psycopg.connect(url, autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute(ORIGINAL.read_bytes())
+        cursor.executemany("select original.assert_subscription(%s, %s, %s::jsonb, null)", subscriptions)
+
+
+def dispatch_original(session: Session) -> tuple[int, float]:
+    count = session.execute("select count(*) from original.unread_events").fetchall()[0][0]
+    begin = time.perf_counter()
+    while session.execute("select original.poll_for_events()").fetchall() != [(0,)]:
+        pass
+    return count, count / (time.perf_counter() - begin)
+
+
+def read_original(session: Session, group: str, chunk: int) -> tuple[int, float]:
+    count, begin = 0, time.perf_counter()
+    query = "select * from original.read_next_events(%s, null, %s)"
+    while found := session.execute(query, [group, chunk]).fetchall():
+        count += len(found)
+        session.execute("select original.set_group_cursor(%s, %s, false)", [group, found[0][4]])
+    return count, count / (time.perf_counter() - begin)
 
 
 class Ledger:
