@@ -7,6 +7,7 @@
 | handle, listen, publish a lot | `BrokerClient`; without async `SyncBrokerClient` |
 | say what | `Message`, `Event`, `Subscription`, `subscribe` |
 | hold a handler back, or let it run side by side | `Limits` |
+| share a group between programs | `Slots` |
 | test a program without a database | `InMemoryBroker`, with its `DeadLetter` |
 | hold on to | `Registration`, `EventStream`, which raises `LaggedError` and `FailoverError` |
 """
@@ -19,6 +20,7 @@ from headgate.broker.install import DEFAULT_SCHEMA, Phase, install, installed, m
 from headgate.broker.limits import Limits
 from headgate.broker.memory import DeadLetter, InMemoryBroker
 from headgate.broker.messages import Event, Message, Subscription
+from headgate.broker.slots import Slots
 from headgate.broker.sync import SyncBrokerClient, SyncEventStream, SyncRegistration
 from headgate.broker.transactions import publish, publish_sync, send, send_sync, subscribe
 
@@ -35,6 +37,7 @@ __all__ = [
     "Message",
     "Phase",
     "Registration",
+    "Slots",
     "Subscription",
     "SyncBrokerClient",
     "SyncEventStream",

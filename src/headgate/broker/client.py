@@ -25,10 +25,11 @@ from headgate.broker.duties import Duties, new_client_id
 from headgate.broker.errors import as_ours
 from headgate.broker.handlers import RETRIES_S, Handler
 from headgate.broker.install import DEFAULT_SCHEMA
-from headgate.broker.limits import NO_LIMITS, Limits
+from headgate.broker.limits import NO_LIMITS, Limits, Pace
 from headgate.broker.messages import Event, Message, Payload, Subscription
 from headgate.broker.payloads import decoder
 from headgate.broker.reading import HOLD_S, GroupReader
+from headgate.broker.slots import Slots, SlotSharing
 from headgate.broker.tenure import Tenure
 from headgate.broker.transactions import Encoded, encode, publish_encoded
 from headgate.model import UsageError
@@ -45,6 +46,8 @@ CANCEL_S = 1.0  # for handlers that do not want to end
 class BrokerClient:
     """One group of one program.
 
+    With `slots`, several programs read the group side by side, and events with the same key stay in order.
+
     Behind a pooler, give a direct address as `listen_url`, or say `listen=False`, and `prepare_threshold=None` if it
     does not know prepared statements.
     """
@@ -55,6 +58,7 @@ class BrokerClient:
         *,
         group: str,
         schema: str = DEFAULT_SCHEMA,
+        slots: Slots | None = None,
         chunk: int = 1000,
         pool_size: int = 8,
         listen: bool = True,
@@ -73,13 +77,16 @@ class BrokerClient:
             schema,
             Connecting(pool_size=pool_size, listen=listen, listen_url=listen_url, prepare_threshold=prepare_threshold),
         )
-        self._reader = GroupReader(self._database, group, self.id, chunk)
+        groups = [group] if slots is None else slots.groups(group)
+        self._readers = {name: GroupReader(self._database, name, self.id, chunk) for name in groups}
+        self._slots = slots
+        self._sharing = SlotSharing(self._database, self.id, list(self._readers.values())) if slots else None
         self._broadcast = Broadcast(self._database, self.id, chunk)
         self._duties = Duties(self._database, self.id, self._subscribe_again)
         self._buffer = PublishBuffer(
             self._publish, size=flush_size, interval_s=flush_interval_s, limit=max(buffer_limit, flush_size)
         )
-        self._subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, tuple[GroupReader, Subscription]] = {}
         self._workers: dict[Handler, asyncio.Task[None]] = {}
         self._subscribing = asyncio.Lock()
         self._ending = asyncio.Event()
@@ -115,13 +122,26 @@ class BrokerClient:
         await self._buffer.flush()
 
     async def subscribe(self, subscription: Subscription) -> int:
-        """Create or find a subscription of this group, which does not expire while this client lives."""
+        """Create or find a subscription of this group, which does not expire while this client lives.
+
+        Return its id; of a group with slots, that of the first one.
+        """
+        return next(iter(await self._subscribe(subscription)))
+
+    async def _subscribe(self, whole: Subscription) -> dict[int, GroupReader]:
+        """Subscribe in the group, or in each of its slots; return the ids."""
+        found: dict[int, GroupReader] = {}
+        parts = [whole] if self._slots is None else self._slots.subscriptions(whole)
         with as_ours("subscribe"):
-            subscription_id = await self._database.subscribe(self.group, subscription, self.id)
-            self._subscriptions[subscription_id] = subscription
-            self._duties.live_up_to(subscription.expiry)
-            self._reader.gno = self._reader.gno or await self._database.group_number(self.group)
-            return subscription_id
+            if self._sharing is not None:
+                await self._sharing.check(self.group)
+            for reader, part in zip(self._readers.values(), parts, strict=True):
+                sid = await self._database.subscribe(reader.group, part, self.id)
+                self._subscriptions[sid] = reader, part
+                reader.gno = reader.gno or await self._database.group_number(reader.group)
+                found[sid] = reader
+        self._duties.live_up_to(whole.expiry)
+        return found
 
     @overload
     async def register_reliable_handler(
@@ -169,26 +189,35 @@ class BrokerClient:
         if batch_size is not None and batch_size < 1:
             raise UsageError("a batch has at least one event", remedy="give a larger batch_size, or none")
         decode = None if payload_type is None else decoder(payload_type)
-        subscription_id = await self.subscribe(subscription)
-        if any(other.name == name and other.subscription_id == subscription_id for other in self._workers):
+        subscribed = await self._subscribe(subscription)
+        if any(other.name == name and other.subscription_id in subscribed for other in self._workers):
             raise UsageError(f"there is a handler {name!r} of this subscription", remedy="give each its own name")
-        handler = Handler(
-            name,
-            subscription_id,
-            handle,
-            tuple(retries_s),
-            timeout_s,
-            batch_size,
-            decode,
-            group=self.group,
-            limits=limits,
-        )
-        self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {name}")
-        self._workers[handler].add_done_callback(self._note_failure)
-        self._reader.add(handler)
+        pace = Pace(limits.rate_per_s)  # of all slots together
+        handlers = [
+            Handler(
+                name,
+                subscription_id,
+                handle,
+                tuple(retries_s),
+                timeout_s,
+                batch_size,
+                decode,
+                group=reader.group,
+                limits=limits,
+                pace=pace,
+            )
+            for subscription_id, reader in subscribed.items()
+        ]
+        for handler in handlers:
+            self._start(handler)
         with as_ours("register"):
             await self._declare_handlers()
-        return Registration(self, handler)
+        return Registration(self, handlers)
+
+    def _start(self, handler: Handler) -> None:
+        self._workers[handler] = asyncio.create_task(handler.run(self._settle), name=f"handler {handler.name}")
+        self._workers[handler].add_done_callback(self._note_failure)
+        self._readers[handler.group].add(handler)
 
     @overload
     async def register_fire_and_forget(
@@ -215,8 +244,9 @@ class BrokerClient:
             with as_ours("run"):
                 await run_until(
                     self._ending,
-                    self._with_groups(self._reader.read),
-                    self._with_groups(self._reader.acknowledge),
+                    *(self._with_groups(reader.read) for reader in self._readers.values()),
+                    *(self._with_groups(reader.acknowledge) for reader in self._readers.values()),
+                    *([] if self._sharing is None else [persist(self._sharing.run, whatever=True)]),
                     self._with_groups(self._broadcast.read),
                     persist(lambda: self._database.hear_of_events(self._told), whatever=True),
                     # What is wrong with these concerns all clients, and those who have events in hand go on.
@@ -243,7 +273,7 @@ class BrokerClient:
         deadline = loop.time() + (self._end_deadline_s if deadline_s is None else deadline_s)
         self.stop()
         await self._loops_ended()
-        await self._try(self._reader.finish, deadline, "handlers did not finish in time")
+        await self._try(self._finish, deadline, "handlers did not finish in time")
         for worker in self._workers.values():
             worker.cancel()
         if self._workers:
@@ -252,13 +282,17 @@ class BrokerClient:
         await self._try(self._let_go, max(deadline, loop.time() + CANCEL_S), "the database was not told")
         await self._database.close()
 
-    async def cancel_handler(self, handler: Handler, unsubscribe: bool) -> None:
+    async def cancel_handlers(self, handlers: Sequence[Handler], unsubscribe: bool) -> None:
         """As `Registration.cancel` does."""
-        worker = self._workers.get(handler)
+        for handler in handlers:
+            await self._cancel_handler(handler, unsubscribe)
+
+    async def _cancel_handler(self, handler: Handler, unsubscribe: bool) -> None:
+        worker, reader = self._workers.get(handler), self._readers[handler.group]
         if worker is None:
             return
-        self._reader.handlers.remove(handler)
-        self._reader.handlers_changed()
+        reader.handlers.remove(handler)
+        reader.handlers_changed()
         handler.stop()
         if worker is not asyncio.current_task():
             await asyncio.wait([worker])
@@ -275,7 +309,7 @@ class BrokerClient:
         else:
             return
         self._subscriptions.pop(sid, None)
-        self._reader.handlers_changed()
+        reader.handlers_changed()
 
     async def _loops_ended(self) -> None:
         running = self._running
@@ -291,8 +325,12 @@ class BrokerClient:
         except psycopg.Error as error:
             logger.warning("the client of %s ends: %s (%s)", self.group, otherwise, type(error).__name__)
 
+    async def _finish(self) -> None:
+        await asyncio.gather(*(reader.finish() for reader in self._readers.values()))
+
     async def _let_go(self) -> None:
-        await self._reader.release()
+        for reader in self._readers.values():
+            await reader.release()
         await self._broadcast.leave()
         await self._duties.leave(list(self._subscriptions))
 
@@ -306,18 +344,18 @@ class BrokerClient:
         return ids
 
     async def _settle(self, tenure: Tenure, handler: Handler, event: Event, error: str, delay_s: float | None) -> None:
-        await self._reader.settle(tenure, handler, event, error, delay_s)
+        await self._readers[handler.group].settle(tenure, handler, event, error, delay_s)
         self._duties.published()
 
     async def _subscribe_again(self) -> None:
         async with self._subscribing:  # several loops may find out at once
             numbers: dict[int, int] = {}  # others than before, if a failover has lost them
-            for sid, subscription in list(self._subscriptions.items()):
-                numbers[sid] = await self._database.subscribe(self.group, subscription, self.id)
+            for sid, (reader, subscription) in list(self._subscriptions.items()):
+                numbers[sid] = await self._database.subscribe(reader.group, subscription, self.id)
+                reader.gno = await self._database.group_number(reader.group)
             self._subscriptions = {numbers.get(sid, sid): each for sid, each in self._subscriptions.items()}
-            self._reader.renumber(numbers)
-            if self._subscriptions:
-                self._reader.gno = await self._database.group_number(self.group)
+            for reader in self._readers.values():
+                reader.renumber(numbers)
             await self._declare_handlers()
             await self._broadcast.subscribe_again()
 
@@ -325,6 +363,8 @@ class BrokerClient:
         """So that other clients of the group know what they may leave to us."""
         handlers = [[handler.subscription_id, handler.name] for handler in self._workers]
         await self._database.fetch("select {schema}.declare_handlers_v1(%s, %s)::text", self.id, Jsonb(handlers))
+        if self._sharing is not None:
+            self._sharing.handlers_changed()
 
     async def _with_groups(self, work: Callable[[], Awaitable[None]]) -> None:
         """Somebody may remove a group, and a failover may lose one: whoever uses it begins it again."""
@@ -338,13 +378,15 @@ class BrokerClient:
     async def _hold(self) -> None:
         while True:
             await asyncio.sleep(HOLD_S)
-            await persist(self._reader.hold)
+            for reader in self._readers.values():
+                await persist(reader.hold)
 
     def _told(self, groups: str) -> None:
         """The dispatcher names the groups that have something to read; nothing means all."""
         named = set(groups.split(",")) if groups else None
-        if named is None or self._reader.gno in named:
-            self._reader.wake()
+        for reader in self._readers.values():
+            if named is None or reader.gno in named:
+                reader.wake()
         if named is None or self._broadcast.gno in named:
             self._broadcast.wake()
 
@@ -362,20 +404,20 @@ class BrokerClient:
 class Registration:
     """A handler that was registered."""
 
-    def __init__(self, client: BrokerClient, handler: Handler) -> None:
-        self._client, self._handler = client, handler
+    def __init__(self, client: BrokerClient, handlers: Sequence[Handler]) -> None:
+        self._client, self._handlers = client, handlers  # one in each slot
 
     @property
     def name(self) -> str:
-        return self._handler.name
+        return self._handlers[0].name
 
     @property
     def subscription_id(self) -> int:
-        return self._handler.subscription_id
+        return self._handlers[0].subscription_id
 
     async def cancel(self, *, unsubscribe: bool = False) -> None:
         """Handle what was read for it, and then no more.
 
         Its subscription stays, and its events wait for the next handler of it; `unsubscribe` removes it for good.
         """
-        await self._client.cancel_handler(self._handler, unsubscribe)
+        await self._client.cancel_handlers(self._handlers, unsubscribe)

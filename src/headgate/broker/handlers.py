@@ -57,9 +57,10 @@ class Handler:
     # Bounded by the reader, which does not read ahead any further while batches are waiting.
     queue: asyncio.Queue[Batch | None] = field(default_factory=asyncio.Queue)
     limits: Limits = NO_LIMITS
+    pace: Pace | None = None  # that it shares with others; None: its own
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.limits.rate_per_s)
+        self._pace = self.pace or Pace(self.limits.rate_per_s)
         self._places = asyncio.Semaphore(self.limits.parallel)
         sizes = [size for size in (self.batch_size, self.limits.call_size) if size is not None]
         self._call_size = min(sizes, default=None)

@@ -56,6 +56,7 @@ class GroupReader:
         self._database, self.group, self.owner, self._chunk = database, group, owner, chunk
         self.handlers: list[Handler] = []
         self.gno: str | None = None  # as notifications name the group
+        self._wanted = True  # False: it is another client's share
         self._tenure = Tenure()
         self._unserved: int | None = None  # a subscription that has events next, and no handler here
         self._aside_s = ASIDE_S[0]
@@ -72,6 +73,13 @@ class GroupReader:
     def wake(self) -> None:
         """There may be something to read."""
         self._wake.set()
+
+    def want(self, wanted: bool) -> None:
+        """Whether to read the group, or to leave it to another client when what is in hand is done."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._changed.set()
+            self._wake.set()
 
     def add(self, handler: Handler) -> None:
         self.handlers.append(handler)
@@ -93,7 +101,9 @@ class GroupReader:
         """Read on and on."""
         while True:
             self._wake.clear()
-            if self._unserved is not None and not self.busy:
+            if not self._wanted and not self.busy:
+                await self._leave_to_others()
+            elif self._unserved is not None and not self.busy:
                 await self._step_aside()
             elif not self._may_read() or not await self._read_once():
                 await wait(self._wake, LOOK_S if self._database.listening else LOOK_DEAF_S)
@@ -128,7 +138,8 @@ class GroupReader:
             await self._database.notify("events", self.gno)
 
     def _may_read(self) -> bool:
-        return bool(self.handlers) and self._unserved is None and len(self._tenure.checkpoints) < READ_AHEAD
+        may = self._wanted and bool(self.handlers) and self._unserved is None
+        return may and len(self._tenure.checkpoints) < READ_AHEAD
 
     async def _read_once(self) -> bool:
         """Ask for what comes next, and hand it out. True: there is more.
@@ -228,6 +239,15 @@ class GroupReader:
         self._aside_s = min(self._aside_s * 2, ASIDE_S[1])
         self._unserved = None
 
+    async def _leave_to_others(self) -> None:
+        """Let go of the group; but try it once in a while, in case that those whose share it is cannot serve it."""
+        self._changed.clear()
+        await self.release()
+        await wait(self._changed, LOOK_S)
+        self._unserved = None
+        if self.handlers and not self._wanted:
+            await self._read_once()
+
     def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._told_at is not None and now - self._told_at < TELL_S:
@@ -261,7 +281,8 @@ class GroupReader:
             return
         was_full = len(tenure.checkpoints) >= READ_AHEAD
         tenure.acknowledged(finished)
-        if was_full or (self._unserved is not None and not tenure.checkpoints):
+        leaving = self._unserved is not None or not self._wanted
+        if was_full or (leaving and not tenure.checkpoints):
             self._wake.set()
 
     def _begin_again(self, tenure: Tenure) -> None:

@@ -72,7 +72,7 @@ def test_who_has_lost_the_group_notes_no_failure(database: str, retries: list[fl
             await old.register_reliable_handler(ALL, fail, name="h", retries_s=retries)
             await old.publish(Message("t", 1))
             await began.wait()
-            tenure = old._reader._tenure
+            tenure = old._readers["g"]._tenure
             async with running(BrokerClient(database, group="g")) as new:
                 await new.register_reliable_handler(ALL, seen, name="h")
                 async with db.transaction():
@@ -107,7 +107,7 @@ def test_a_batch_that_is_lost_is_not_handled_on(database: str) -> None:
             await client.register_reliable_handler(ALL, handle, name="h", batch_size=1)
             await client.publish(*[Message("t", number) for number in range(5)])
             await began.wait()
-            tenure = client._reader._tenure
+            tenure = client._readers["g"]._tenure
             async with db.transaction():
                 await db.execute("select release_group_v1('g', %s)", [client.id])
                 await db.execute("select hold_group_v1('g', 'another')")

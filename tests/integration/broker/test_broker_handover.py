@@ -129,7 +129,7 @@ def test_a_handler_may_go_while_the_reader_waits_for_the_server(database: str) -
             # A retry of a handler that is gone: it is buried, and that takes as long as the lock is held.
             await db.execute(
                 "insert into events (subscription_id, topic, payload, retry) values (%s, 'a', '1', %s)",
-                [client._reader.handlers[0].subscription_id, '{"of": 1, "handler": "gone", "attempt": 2}'],
+                [client._readers["g"].handlers[0].subscription_id, '{"of": 1, "handler": "gone", "attempt": 2}'],
             )
             await db.execute("""select publish('a', '2')""")
             await db.execute("commit")

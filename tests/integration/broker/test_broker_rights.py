@@ -291,9 +291,7 @@ def test_a_consumer_has_the_groups_it_was_granted(db: Session, as_part: Open, ro
     assert session.execute("select unsubscribe(%s)", [sid]).fetchall() == [(True,)]
 
 
-def test_a_consumer_gets_no_others_events_by_failing_on_them(
-    db: Session, as_part: Open, roles: dict[str, str]
-) -> None:
+def test_a_consumer_gets_no_others_events_by_failing_on_them(db: Session, as_part: Open, roles: dict[str, str]) -> None:
     """What was sent to a subscription of another group is neither tried again nor put aside for one's own."""
     db.execute("select grant_usage('consumer', %s, array['mine'])", [roles["consumer"]])
     other = db.execute("select subscribe('theirs', 'e.topic = ''none'' ')").fetchall()[0][0]

@@ -71,8 +71,8 @@ def test_a_lease_that_is_lost_and_regained_during_a_slow_read(database: str) -> 
         async with slow, running(client), await connect(database) as db:
             await client.register_reliable_handler(ALL, handle, name="h")
             await publish_numbers(db, 20)
-            await eventually(lambda: len(client._reader._tenure.checkpoints) == 2)
-            tenure = client._reader._tenure
+            await eventually(lambda: len(client._readers["g"]._tenure.checkpoints) == 2)
+            tenure = client._readers["g"]._tenure
             await slow.execute("lock table headgate.config in access exclusive mode")
             await publish_numbers(db, 10)
             await db.execute("select poll_for_events_v1(100)")

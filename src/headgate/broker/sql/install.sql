@@ -243,6 +243,12 @@ select not exists (select from migrations where name = '0.3.0_94_pre_recurring')
   insert into migrations (name) values ('0.3.0_94_pre_recurring');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_95_pre_slots') as missing \gset
+\if :missing
+  \ir 0.3.0_95_pre_slots.sql
+  insert into migrations (name) values ('0.3.0_95_pre_slots');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
