@@ -11,7 +11,7 @@ import psycopg
 
 from headgate.broker import BrokerClient, Event, Subscription
 
-__all__ = ["ALL", "Seen", "connect", "eventually", "running", "until"]
+__all__ = ["ALL", "Seen", "connect", "eventually", "expect", "running", "until"]
 
 ALL = Subscription("e.topic is not null")
 
@@ -65,3 +65,11 @@ async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def expect(found: Callable[[], Any], wanted: Any) -> None:
+    """Until it is what is wanted; what it was instead, otherwise."""
+    try:
+        await eventually(lambda: bool(found() == wanted))
+    except TimeoutError:
+        assert found() == wanted

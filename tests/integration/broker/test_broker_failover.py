@@ -19,7 +19,7 @@ from headgate.embedded.postgres import PostgresServer
 from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
 from tests.cdc.standby import cut_off, promote, standby_of, two_hosts, wait_for_replay
-from tests.integration.broker.clients import Seen, connect, eventually, running, until
+from tests.integration.broker.clients import Seen, connect, eventually, expect, running, until
 from tests.integration.broker.doors import Ear, Heard
 
 T = Subscription.to_topics("t")
@@ -86,14 +86,14 @@ def test_listeners_and_handlers_after_a_failover_that_lost_events(pair: Pair) ->
             listening = asyncio.create_task(listen())
             await client.publish(*[Message("t", number) for number in range(5)])
             await seen.wait_for(5)
-            await eventually(lambda: heard == [0, 1, 2, 3, 4])
+            await expect(lambda: heard, [0, 1, 2, 3, 4])
             await asyncio.to_thread(pair.cut)
             await client.publish(*[Message("t", number) for number in (100, 101, 102)])
-            await eventually(lambda: heard[5:] == [100, 101, 102])
+            await expect(lambda: heard[5:], [100, 101, 102])
             await seen.wait_for(8)
             await asyncio.to_thread(pair.fail_over)
             await publish(pair.standby.url, *range(200, 210))
-            await eventually(lambda: heard[8:] == [FailoverError, *range(200, 210)])
+            await expect(lambda: heard[8:], [FailoverError, *range(200, 210)])
             await eventually(lambda: {event.payload for event in seen.events} >= set(range(200, 210)))
             listening.cancel()
 
@@ -189,19 +189,20 @@ def test_streams_over_http_after_a_failover_that_lost_events(pair: Pair) -> None
                             heard.extend([block] if block.topic or block.retry else [])
 
         def topics() -> list[Any]:
+            assert not listening.done(), listening.exception()
             return [each.payload if each.topic == "t" else each.topic for each in heard if each.topic]
 
         async with BrokerServer.open(options) as doors:
             listening = asyncio.create_task(listen(doors))
             await eventually(lambda: bool(heard))
             await publish(pair.primary.url, 0, 1, 2)
-            await eventually(lambda: topics() == [0, 1, 2])
+            await expect(topics, [0, 1, 2])
             await asyncio.to_thread(pair.cut)
             await publish(pair.primary.url, 100, 101)
-            await eventually(lambda: topics()[3:] == [100, 101])
+            await expect(lambda: topics()[3:], [100, 101])
             await asyncio.to_thread(pair.fail_over)
             await publish(pair.standby.url, *range(200, 205))
-            await eventually(lambda: topics()[5:] == ["headgate.failover", *range(200, 205)])
+            await expect(lambda: topics()[5:], ["headgate.failover", *range(200, 205)])
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 

@@ -247,3 +247,25 @@ def test_a_stop_ends_streams_cleanly(database: str) -> None:
                 await stopping
 
     asyncio.run(story())
+
+
+def test_a_database_that_fails_while_a_listener_comes_back_ends_the_stream_cleanly(database: str) -> None:
+    """The answer has begun by then: a clean end has the listener come again, a broken one is an error to many."""
+
+    async def story() -> None:
+        rename = "alter function {} rename to {}"
+        broken = rename.format("resume_stream_v2", "gone")
+        async with opened(database) as (doors, db), listening(doors, "t") as ear:
+            await publish(db, "t", 1)
+            [first] = await ear.events(1)
+            await db.execute(broken.encode())
+            async with httpx.AsyncClient(base_url=doors.url, timeout=TIMEOUT_S) as client:
+                answer = await client.get("/events?topic=t", headers={"last-event-id": first.id})
+            assert (answer.status_code, answer.content) == (200, b"")
+            await db.execute(rename.format("gone", "resume_stream_v2").encode())
+            await publish(db, "t", 2)
+            async with listening(doors, "t", after=first.id) as again:
+                [second] = await again.events(1)
+            assert second.payload == 2
+
+    asyncio.run(story())

@@ -30,6 +30,14 @@ def test_whatever_the_topic_a_frame_is_one_event(pos: int, topic: str, payload: 
     assert lines[2] == f"data: {text}"
 
 
+def test_a_listener_is_told_one_thing_at_its_end() -> None:
+    """Who was asked to come again learns of a failover then: it must not hear of it twice."""
+    listener = Listener(Place(1, "0a1b2c3d4e5f"), StreamLimits())
+    listener.end(b": come again\n\n")
+    listener.end(b"event: headgate.failover\n\n")
+    assert listener.last_words == b": come again\n\n"
+
+
 @pytest.mark.parametrize(
     ("frames", "too_many"),
     [

@@ -12,6 +12,7 @@ place where the next connection goes on.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -27,6 +28,8 @@ from headgate.broker.http.streams import Listener, Place, Room, failover_frame, 
 from headgate.runtime.ending import end
 
 __all__ = ["EventDoor", "problem"]
+
+logger = logging.getLogger(__name__)
 
 _PLACE = re.compile(r"([0-9]{1,18})(?:-([0-9a-f]{12}))?")  # those before version 0.3 had no past
 _TOPIC = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
@@ -137,9 +140,13 @@ class EventDoor:
             (b"x-accel-buffering", b"no"),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for data in frames:
-            async with asyncio.timeout(self._limits.stall_s):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            async for data in frames:
+                async with asyncio.timeout(self._limits.stall_s):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        except psycopg.Error as error:
+            # The listener comes again, and to most of them only a clean end says so.
+            logger.warning("a stream ends, because the database does not answer: %s", type(error).__name__)
         await send({"type": "http.response.body", "body": b""})
 
     async def _frames(self, room: Room, after: Place | None) -> AsyncGenerator[bytes]:

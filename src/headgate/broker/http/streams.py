@@ -79,7 +79,9 @@ class Listener:
         self._ready.set()
 
     def end(self, last_words: bytes) -> None:
-        self.last_words = last_words
+        """The first words count: who was told to come again is told of a failover when it does, and not here, too."""
+        if self.last_words is None:
+            self.last_words = last_words
         self._ready.set()
 
     async def take(self, timeout_s: float) -> bytes:
