@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from headgate.broker import BrokerClient, Event, Message, Subscription
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
@@ -120,3 +124,38 @@ def test_the_example_runs(database: str, runs: int) -> None:
         assert done.stdout == "hello ann\n"
     with psycopg.connect(database) as connection:
         assert connection.execute("select count(*) from users").fetchone() == (runs,)
+
+
+def in_docs(name: str, language: str) -> list[str]:
+    """The blocks of a language in a file, as somebody would copy them."""
+    text = (EXAMPLE.parents[1] / name).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_what_docs_and_readme_say_works_on_one_database(database: str, tmp_path: Path) -> None:
+    """The statements as they are written, beside one's own tables, and then the program: none is in another's way."""
+    statements = [block for block in in_docs("docs/broker.md", "sql") if "headgate." in block]
+    assert len(statements) >= 3
+    [program] = [block for block in in_docs("README.md", "python") if "BrokerClient" in block]
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    url = make_conninfo(database, options="-c search_path=public")  # the user of the test is named as the schema is
+    command = [sys.executable, tmp_path / "program.py", url]
+    with psycopg.connect(url, autocommit=True) as connection:
+        made = [role for role in ("shop", "mailer", "dashboard") if not _has_role(connection, role)]
+        for role in made:
+            connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+        try:
+            for _ in range(2):
+                for block in statements:
+                    connection.execute(block.encode())
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                assert set(done.stdout.splitlines()) == {"hello ann"}  # the second time also what came in between
+            assert connection.execute("select count(*) from users").fetchall() == [(4,)]
+        finally:
+            for role in made:
+                connection.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
+                connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def _has_role(connection: psycopg.Connection[Any], role: str) -> bool:
+    return connection.execute("select 1 from pg_roles where rolname = %s", [role]).fetchone() is not None
