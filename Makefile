@@ -21,7 +21,8 @@ test: $(READY) ## Run every test, with real servers
 	@$(BIN)/pytest --cache-clear -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python -m tests.again $$?
 
 broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
-	@HEADGATE_TEST_BROKER=$(or $(SERVER),15) $(BIN)/pytest tests/integration/broker $(ARGS)
+	@export HEADGATE_TEST_BROKER=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
+		--no-loadscope-reorder tests/integration/broker $(ARGS) || $(BIN)/python -m tests.again $$?
 
 lint: $(READY) ## Check style, types and the boundaries between packages
 	@$(BIN)/ruff check $(CODE)

@@ -1,8 +1,8 @@
 """Servers that the broker is tested on: the embedded ones, Debian's with its defaults, and any other by its directory.
 
 A test runs on one server. With `@every_server` it runs on Debian's 15 and on the embedded 16 and 18: for what depends
-on the version, such as plans, rights and the trees of conditions. `HEADGATE_TEST_BROKER` names another server for all
-tests of the broker: a version, or a directory such as /usr/lib/postgresql/17.
+on the version, such as plans, rights and the trees of conditions. `HEADGATE_TEST_BROKER` names one server for all tests
+of the broker, these too: a version, or a directory such as /usr/lib/postgresql/17.
 """
 
 from __future__ import annotations
@@ -16,21 +16,34 @@ from pathlib import Path
 
 import pytest
 
+from headgate.embedded.cluster import find_postgres
 from headgate.embedded.postgres import PostgresServer
 from tests.stock import STOCK_VERSION, StockPostgres, needs_stock
 
-__all__ = ["CHOSEN", "VERSIONS", "every_server", "running_server", "start"]
+__all__ = ["CHOSEN", "VERSIONS", "another_like", "every_server", "installation_of", "running_server", "start"]
 
-VERSIONS = (str(STOCK_VERSION), "16", "18")
 CHOSEN = os.environ.get("HEADGATE_TEST_BROKER")
+VERSIONS = (CHOSEN,) if CHOSEN else (str(STOCK_VERSION), "16", "18")
 
 # The fixture `template` takes the name of a server; all others stand on it.
 every_server = pytest.mark.parametrize(
     "template",
     [pytest.param(name, marks=needs_stock if name == str(STOCK_VERSION) else ()) for name in VERSIONS],
     indirect=True,
-    ids="pg{}".format,
+    ids=lambda name: f"pg{Path(name).name}",
 )
+
+
+def another_like(version: int) -> str:
+    """The name of a server to start beside one of this version."""
+    return CHOSEN if CHOSEN and not CHOSEN.isdigit() else str(version)
+
+
+def installation_of(name: str) -> Path:
+    """Where the programs of a server are."""
+    if not name.isdigit():
+        return Path(name)
+    return Path(f"/usr/lib/postgresql/{name}") if name == str(STOCK_VERSION) else find_postgres(int(name))
 
 
 def start(name: str, directory: Path) -> PostgresServer:

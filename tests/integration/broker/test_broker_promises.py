@@ -139,7 +139,7 @@ def test_what_docs_and_readme_say_works_on_one_database(database: str, tmp_path:
     [program] = [block for block in in_docs("README.md", "python") if "BrokerClient" in block]
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     url = make_conninfo(database, options="-c search_path=public")  # the user of the test is named as the schema is
-    command = [sys.executable, tmp_path / "program.py", url]
+    command = [sys.executable, str(tmp_path / "program.py"), url]
     with psycopg.connect(url, autocommit=True) as connection:
         made = [role for role in ("shop", "mailer", "dashboard") if not _has_role(connection, role)]
         for role in made:

@@ -19,8 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headgate.broker import install
-from headgate.embedded.cluster import find_postgres
-from tests.integration.broker.servers import every_server, running_server
+from tests.integration.broker.servers import another_like, every_server, installation_of, running_server
 
 pytestmark = every_server
 SEARCH = "-c search_path=headgate,pg_temp"
@@ -310,13 +309,9 @@ def test_a_consumer_gets_no_others_events_by_failing_on_them(db: Session, as_par
     assert found == [("mine", False), ("mine", True)]
 
 
-def programs(version: str) -> Path:
-    return Path("/usr/lib/postgresql/15") if version == "15" else find_postgres(int(version))
-
-
-def copy_to(version: str, source: str, target: str) -> str:
+def copy_to(server: str, source: str, target: str) -> str:
     """What pg_dump and pg_restore do by default; what they complained about."""
-    binaries = programs(version) / "bin"
+    binaries = installation_of(server) / "bin"
     dumped = subprocess.run([binaries / "pg_dump", "-Fc", "-d", source], check=True, capture_output=True).stdout
     done = subprocess.run([binaries / "pg_restore", "-d", target], input=dumped, capture_output=True, check=False)
     return done.stderr.decode()
@@ -326,14 +321,14 @@ def test_a_restored_dump_gives_nobody_rights(
     db: Session, database: str, as_part: Open, roles: dict[str, str], tmp_path: Path
 ) -> None:
     """Into a cluster without the role of conditions, by a superuser: all functions are theirs."""
-    version = str(db.info.server_version // 10000)
+    server = another_like(db.info.server_version // 10000)
     as_part("consumer").execute("select subscribe('g', 'e.topic like ''t%'' ')")
     db.execute("select subscribe('plain', 'e.topic = ''t'' ')")
     db.execute("select publish('t', '1')")
-    with running_server(version, tmp_path) as other:
+    with running_server(server, tmp_path) as other:
         with psycopg.connect(other, autocommit=True) as admin:
             admin.execute(sql.SQL("create role {} login").format(sql.Identifier(roles["consumer"])))
-        said = copy_to(version, database, other)
+        said = copy_to(server, database, other)
         assert "headgate_conditions" in said
         with psycopg.connect(other, autocommit=True, options=SEARCH) as admin:
             owner = admin.execute(
