@@ -115,6 +115,33 @@ def test_a_subscription_that_expires_keeps_its_backlog_for_who_comes_back(databa
     asyncio.run(story())
 
 
+def test_an_urgent_group_does_not_wait_for_a_busy_one(database: str) -> None:
+    """What is published behind a large backlog is handled while that still waits for its slow handler."""
+
+    async def story() -> None:
+        urgent, over, handled = Seen(), asyncio.Event(), 0
+
+        async def slow(events: Sequence[Event]) -> None:
+            nonlocal handled
+            handled += len(events)
+            await over.wait()
+
+        async with (
+            running(BrokerClient(database, group="bulk")) as bulk,
+            running(BrokerClient(database, group="urgent")) as quick,
+        ):
+            await bulk.register_reliable_handler(Subscription.to_patterns("bulk.*"), slow, name="h", batch_size=10)
+            await quick.register_reliable_handler(Subscription.to_topics("urgent"), urgent, name="h")
+            await bulk.publish(*(Message(f"bulk.{number % 7}", number) for number in range(20_000)))
+            await bulk.publish(Message("urgent", "now"))
+            assert await urgent.wait_for(1) == ["now"]
+            await eventually(lambda: handled > 0)
+            assert handled <= 10
+            over.set()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("runs", [2], ids=["twice"])
 def test_the_example_runs(database: str, runs: int) -> None:
     for _ in range(runs):
