@@ -71,6 +71,23 @@ def test_a_dispatch_looks_at_what_is_new(full: psycopg.Connection[Any]) -> None:
     assert looked["dispatcher_state"] <= 5
 
 
+@pytest.mark.parametrize("few", [False, True], ids=["any", "few"])
+def test_a_dispatch_looks_at_no_other_subscription_whatever_was_analysed(
+    db: psycopg.Connection[Any], few: bool
+) -> None:
+    """Autovacuum analyses the table of subscriptions, and not that of conditions, which hardly changes."""
+    db.execute(
+        "select count(subscribe('g', %s, jsonb_build_object('topic', 'topic-' || n)))"
+        " from generate_series(1, 5000) as n",
+        [BY_TOPIC],
+    )
+    Headgate(db).poll()
+    db.execute("analyze subscriptions, subscription_topics")
+    Headgate(db).publish(*[(topic_of(number), number) for number in range(1, 11)])
+    looked = fetched(db, "select poll_for_events_v1(100, true)" if few else "select poll_for_events_v1()")
+    assert looked.get("subscriptions", 0) <= 20
+
+
 def test_an_idle_dispatch_looks_at_nothing(full: psycopg.Connection[Any]) -> None:
     looked = fetched(full, "select poll_for_events_v1()")
     assert looked.get("events", 0) == 0

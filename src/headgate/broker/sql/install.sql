@@ -249,6 +249,12 @@ select not exists (select from migrations where name = '0.3.0_95_pre_slots') as 
   insert into migrations (name) values ('0.3.0_95_pre_slots');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_96_pre_dispatch') as missing \gset
+\if :missing
+  \ir 0.3.0_96_pre_dispatch.sql
+  insert into migrations (name) values ('0.3.0_96_pre_dispatch');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
