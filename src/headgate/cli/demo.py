@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -29,14 +30,14 @@ from headgate.demo.view import demo_line, demo_view
 from headgate.demo.watch import StreamWatch
 from headgate.destinations.nats import NatsOptions
 from headgate.embedded import Endpoints
-from headgate.model import DeliveryError
+from headgate.model import DeliveryError, HeadgateError
 from headgate.pipeline.assemble import nats_options
 
 __all__ = ["demo"]
 
 _REFRESH_S = 0.5
 _LINE_EVERY_S = 5.0
-_FIRST_EVENT_S = 120.0
+_FIRST_EVENT_S = 900.0  # a machine that is busy with other things may take minutes; one that failed is told at once
 _VERDICT_S = 30.0
 
 
@@ -80,16 +81,23 @@ def demo(
         broker = opened.enter_context(_broker(service))
         _show(service, watches, log, broker, replica, seconds)
         relay = service.status()["relay"]
+        trouble = None if all(watch.first_arrival for watch in watches) else _trouble(service)
         if seconds:
             replica.await_verdict(_VERDICT_S)
         note("stopping")
-    error = service.first_error()
+    error = service.first_error() or trouble
     if error is not None:
         raise error
     if relay and not relay["counters"].get("accepted"):
         raise DeliveryError("no event came through the relay", remedy=f"read the logs in {config.project.data_dir}")
     _judge(watches, log, broker, replica, config)
     _tell(watches, log, broker, replica, began, as_json)
+
+
+def _trouble(service: Service) -> HeadgateError | None:
+    """What keeps a pipeline from delivering, where nothing has arrived."""
+    errors = [report.error for report in service.reports() if report.error]
+    return HeadgateError.from_text(f"headgate-error: {json.dumps(errors[0])}") if errors else None
 
 
 def _judge(watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica, config: Config) -> None:

@@ -37,6 +37,7 @@ from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
+from headgate.pipeline.turns import StartTurns
 from headgate.relay.configured import settings_from
 from headgate.snapshots import SnapshotService, open_snapshot_services
 from headgate.sources.postgres_snapshot.plan import table_name
@@ -186,7 +187,8 @@ class Service:
         self._spark = open_spark(config)
         self.snapshot_services = open_snapshot_services(config, specs, self._spark)
         specs = [_served(spec, self.snapshot_services.get(spec.name)) for spec in specs]
-        self.supervisors = [Supervisor(spec, self._spark) for spec in specs]
+        turns = StartTurns()
+        self.supervisors = [Supervisor(spec, self._spark, turns) for spec in specs]
         self._say("starting pipelines")
         for supervisor in self.supervisors:
             supervisor.start()

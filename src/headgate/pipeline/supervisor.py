@@ -22,6 +22,7 @@ from headgate.pipeline.query import PipelineQuery
 from headgate.pipeline.report import Report, Reporter, with_source_error
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
+from headgate.pipeline.turns import StartTurns
 
 __all__ = ["Supervisor"]
 
@@ -37,8 +38,9 @@ _SETTLE_EVERY_S = 1.0
 class Supervisor:
     """Runs one pipeline until it is told to stop, or until an error needs somebody to act."""
 
-    def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
+    def __init__(self, spec: PipelineSpec, spark: SparkSession, turns: StartTurns | None = None) -> None:
         self.spec = spec
+        self._turns = turns or StartTurns()
         names = tuple(destination.name for destination in spec.destinations)
         self.reporter = Reporter(spec.name, spec.source.name, names, failure_threshold=spec.failure_threshold)
         self.routing: Routing | None = None
@@ -180,12 +182,17 @@ class Supervisor:
         self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.failing_batch)
         query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
         try:
-            self.spec.source.start()  # idempotent; what it raises is told like any other error
-            query.start()
+            with self._turns.take(lambda: self._has_begun(query)):
+                self.spec.source.start()  # idempotent; what it raises is told like any other error
+                query.start()
             self._watch(query)
         except Exception as error:  # whatever Spark throws ends up in the status, never in a crash
             return None if self._stop.is_set() else from_spark(error).at(self.spec.where)
         return None
+
+    def _has_begun(self, query: PipelineQuery) -> bool:
+        """Whether a run has got over its start, or is not to go on."""
+        return query.interrupted() or query.ended() or query.has_looked or bool(query.progress())
 
     def _watch(self, query: PipelineQuery) -> None:
         """Wait for the query's end or an order."""

@@ -118,14 +118,15 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin_lsn = self._begin_lsn(start, state)
         if self._options.confirm == "commit":
             self._control.confirm(position_of(start))
-        index = self._fresh_index()
+        stop_at = self._stop_at
+        index = self._fresh_index() if stop_at is None else self._index_with_more(begin_lsn, stop_at)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         if rows is not None:
             size = self._options.max_bytes_per_trigger
         end_lsn = index.end_within(begin_lsn, rows, size)
-        if self._stop_at is not None:
-            end_lsn = min(end_lsn, max(self._stop_at, begin_lsn))
+        if stop_at is not None:
+            end_lsn = min(end_lsn, index.end_before(stop_at))
         if end_lsn <= begin_lsn:
             return start
         self._written = WalPosition(state.timeline, max(self._written.lsn, end_lsn))
@@ -137,15 +138,27 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(self._ensure().history, self._fresh_index().end_lsn)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What the server had committed by now; the spool may still be on its way there."""
-        state = self._ensure()
-        deadline = time.monotonic() + _CATCH_UP_S
+        """All that the server has committed by now, however much of it the spool can hold at a time."""
+        self._ensure()
         with connect(self._options.url) as connection:
-            target = server_lsn(connection)
-        while max(state.received_lsn, state.spool_end_lsn) < target and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            self._stop_at = server_lsn(connection)
+
+    def _index_with_more(self, begin_lsn: int, stop_at: int) -> SpoolIndex:
+        """The index once it has something behind `begin_lsn`, or the reader has come to where it is to stop."""
+        deadline = time.monotonic() + _CATCH_UP_S
+        while True:
             state = self._ensure()
-        self._stop_at = self._fresh_index().end_lsn
+            index = self._fresh_index()
+            if index.end_lsn > begin_lsn or max(state.received_lsn, state.spool_end_lsn) >= stop_at:
+                return index
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"the reader came to {format_lsn(state.received_lsn)}, and no further in {_CATCH_UP_S:.0f} s; "
+                    f"all there is goes up to {format_lsn(stop_at)}",
+                    where=f"slot {self._options.slot}",
+                    remedy="trying again; is PostgreSQL reachable, and does a large transaction hold it up?",
+                )
+            time.sleep(_POLL_S)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One range: a slot has one order, and so has what is read from it."""
