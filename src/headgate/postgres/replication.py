@@ -146,12 +146,17 @@ class ReplicationConnection:
         raise server_error(sqlstate_of(result), message or "the server ended the stream", self._where)
 
     def _fail_to_start(self, result: pq.abc.PGresult) -> NoReturn:
-        if sqlstate_of(result) in (_UNDEFINED_OBJECT, _NOT_IN_STATE):
-            drop = f"SELECT pg_drop_replication_slot('{self._slot}');"
+        state = sqlstate_of(result)
+        if state in (_UNDEFINED_OBJECT, _NOT_IN_STATE):
+            drop = f"SELECT pg_drop_replication_slot('{self._slot}'); then {BEGIN_ANEW}"
+            look = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{self._slot}';"
             raise StateError(
                 result.get_error_message().strip(),
                 where=self._where,
-                remedy=f"the slot cannot be read any more: {drop} then {BEGIN_ANEW}",
+                # A server with another wal_level, and one in recovery, say 55000 as well: the slot is good there.
+                remedy=f"{look} if it is 'lost': {drop}; otherwise do what the server asks for"
+                if state == _NOT_IN_STATE
+                else f"the slot cannot be read any more: {drop}",
             )
         self._fail(result)
 
