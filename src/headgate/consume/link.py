@@ -20,13 +20,15 @@ from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 
 from headgate.model import AuthError, ConfigError, ConnectError
+from headgate.runtime.backoff import Backoff
 
 __all__ = ["Link", "StreamState"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_MISSING_S = 1.0  # between two looks for a stream that is away
+_PAUSES_S = (0.05, 2.0)  # the first, and the longest
 _PASSING = (
     nats.errors.TimeoutError,
     nats.errors.NoRespondersError,
@@ -95,15 +97,14 @@ class Link:
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """The answer, however long it takes. What JetStream refuses is raised."""
-        tries = 0
+        backoff = Backoff(*_PAUSES_S)
         while True:
             try:
                 return await question()
             except _PASSING as error:
-                if tries == 2:
+                if backoff.failures == 2:
                     logger.warning("no answer from JetStream (%s); asking until there is one", type(error).__name__)
-                await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
-                tries += 1
+                await asyncio.sleep(backoff.next_s())
 
     async def state(self, stream: str) -> StreamState:
         info = await self._info(stream)
@@ -126,7 +127,7 @@ class Link:
                 if not said:
                     logger.warning("%s; waiting until it is there again", error.message)
                 said = True
-                await asyncio.sleep(_PAUSES_S[-2])
+                await asyncio.sleep(_MISSING_S)
 
     async def deleted(self, stream: str) -> list[int]:
         """Sequences between the first and the last that are gone, ascending."""

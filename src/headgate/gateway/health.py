@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.runtime.backoff import Backoff
+
 __all__ = ["Health", "Trouble"]
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class Health:
 
     async def tend(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run something that should never end. If it does, for whatever reason, it is told and begun again."""
-        backoff_s = _FIRST_BACKOFF_S
+        backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
         while True:
             began = time.monotonic()
             try:
@@ -63,6 +65,5 @@ class Health:
             else:
                 self.failed(part, "it ended by itself")
             if time.monotonic() - began > _LAST_BACKOFF_S:
-                backoff_s = _FIRST_BACKOFF_S
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+                backoff.reset()
+            await asyncio.sleep(backoff.next_s())

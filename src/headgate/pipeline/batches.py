@@ -20,6 +20,7 @@ from headgate.pipeline.failures import from_spark
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
+from headgate.runtime.backoff import Backoff
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Offset
 
@@ -28,7 +29,6 @@ __all__ = ["Batches", "FailingBatch"]
 _log = logging.getLogger(__name__)
 
 _PAUSE_FIRST_S = 0.1
-_PAUSE_GROWTH = 1.5
 _PAUSE_MOST_S = 30.0
 # A failure may lie in the query itself, such as a reader that died; then a new query is the cure, and takes seconds.
 _ATTEMPTS_IN_PLACE = 6
@@ -188,7 +188,7 @@ class Batches:
 
     def _until_done(self, step: Callable[[], T], batch_id: int) -> T:
         """Try a step until it succeeds. Raises what trying again cannot mend, and after some attempts also the rest."""
-        pause_s = _PAUSE_FIRST_S
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_MOST_S)
         for attempt in range(1, _ATTEMPTS_IN_PLACE + 1):
             try:
                 return step()
@@ -198,11 +198,10 @@ class Batches:
                 if told.retry is not Retry.BACKOFF or attempt == _ATTEMPTS_IN_PLACE:
                     self.told = True
                     raise told from error
-            self._failing_batch.pause(pause_s, batch_id)
+            self._failing_batch.pause(backoff.next_s(), batch_id)
             # Only here: what has begun is finished, or what was sent would not be recorded.
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
-            pause_s = min(pause_s * _PAUSE_GROWTH, _PAUSE_MOST_S)
         raise AssertionError("unreachable")
 
     def _failed(self, error: HeadgateError, batch_id: int) -> None:

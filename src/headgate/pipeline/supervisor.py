@@ -23,6 +23,7 @@ from headgate.pipeline.report import Report, Reporter, with_source_error
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.turns import StartTurns
+from headgate.runtime.backoff import Backoff
 
 __all__ = ["Supervisor"]
 
@@ -140,7 +141,7 @@ class Supervisor:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        backoff_s = _BACKOFF_FIRST_S
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MOST_S)
         self._lag.start()
         try:
             while not self._stop.is_set():
@@ -158,10 +159,9 @@ class Supervisor:
                 if self._stop.is_set() or error.retry is not Retry.BACKOFF:
                     break
                 if time.monotonic() - began > _HEALTHY_AFTER_S:
-                    backoff_s = _BACKOFF_FIRST_S
-                self._command.wait(backoff_s)
+                    backoff.reset()
+                self._command.wait(backoff.next_s())
                 self._command.clear()
-                backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
                 self.reporter.restarted()
         finally:
             self._lag.stop()

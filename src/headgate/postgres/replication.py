@@ -149,7 +149,7 @@ class ReplicationConnection:
         state = sqlstate_of(result)
         if state in (_UNDEFINED_OBJECT, _NOT_IN_STATE):
             drop = f"SELECT pg_drop_replication_slot('{self._slot}'); then {BEGIN_ANEW}"
-            look = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{self._slot}';"
+            look = f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{self._slot}';"  # noqa: S608 - for people
             raise StateError(
                 result.get_error_message().strip(),
                 where=self._where,

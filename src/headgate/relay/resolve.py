@@ -26,6 +26,7 @@ from typing import Final
 from headgate.model import ConnectError
 from headgate.relay.net import Fetcher
 from headgate.relay.timings import Timings
+from headgate.runtime.backoff import Backoff
 from headgate.runtime.ending import end
 from headgate.wire.atproto import AtprotoError, DidDocument, Reason, document_url, parse_document
 from headgate.wire.atproto.did import PLC_DIRECTORY
@@ -129,10 +130,9 @@ class Resolver:
     async def insist(self, did: str, since: float | None, *, until: float, host: str = "") -> Resolved:
         """Resolve, or refresh if `since` is given, and ask again while nobody answers, until that time."""
         found = await (self.resolve(did, host) if since is None else self.refresh(did, since, host))
-        pause_s, longest_s = _RETRY_S
+        backoff = Backoff(*_RETRY_S)
         while found.error is not None and found.error.passing and self.clock() <= until:
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+            await asyncio.sleep(backoff.next_s())
             found = await self.refresh(did, self.clock(), host)
         return found
 

@@ -21,9 +21,10 @@ from headgate.relay.ledger import DropReason
 from headgate.relay.limits import Buckets
 from headgate.relay.net import connect
 from headgate.relay.options import RelayOptions
+from headgate.runtime.backoff import backoff_s
 from headgate.wire.atproto import MAX_FRAME_BYTES, AtprotoError, ErrorNote, Frame, Kind, read_event, read_frame
 
-__all__ = ["Upstream", "backoff_s"]
+__all__ = ["Upstream"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +36,6 @@ _MAX_PARTS = 10_000
 _MAX_OBSTACLES = 3
 _CONNECT_S = 15.0
 _LASTING_S = 10.0  # a connection that ends sooner, and brought nothing, is a failure
-
-
-def backoff_s(failures: int, bounds: tuple[float, float], chance: float) -> float:
-    """Seconds to wait after so many failures in a row: doubled each time, and up to half of it off by chance."""
-    first, longest = bounds
-    return min(longest, first * 2.0 ** min(failures - 1, 60)) * (1 - chance / 2)
 
 
 class _Inbox(WSListener):

@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from headgate.model import HeadgateError, InternalError, Retry, Status
+from headgate.runtime.backoff import Backoff
 
 __all__ = ["ServerProcess"]
 
 _START_TIMEOUT_S = 60.0
-_BACKOFF_S = (0.2, 1.0, 2.0, 5.0, 10.0)
+_BACKOFF_S = (0.2, 10.0)  # the first pause, and the longest
 _STOP_MARGIN_S = 5.0
 _SILENT_S = 15.0  # a child tells its metrics every second
 
@@ -47,7 +48,7 @@ class ServerProcess:
         self._metrics: dict[str, Any] = {}
         self._error: HeadgateError | None = None
         self._restarts = 0
-        self._failures_in_row = 0
+        self._backoff = Backoff(*_BACKOFF_S)
         self._heard_at = time.monotonic()
 
     def start(self) -> None:
@@ -107,13 +108,12 @@ class ServerProcess:
             self._run_once()
             if self._stop.is_set():
                 return
-            self._failures_in_row += 1
             is_hopeless = self._error is not None and self._error.retry is not Retry.BACKOFF
             self._status = Status.ERROR if is_hopeless else Status.DEGRADED
             if not self._ready:  # never served: whoever started it is told, and nothing is tried again
                 self._settled.set()
                 return
-            delay_s = _BACKOFF_S[min(self._failures_in_row, len(_BACKOFF_S)) - 1]
+            delay_s = self._backoff.next_s()
             self._log.error("the %s ended; it is started again", self._name, extra={"after_seconds": delay_s})
             self._stop.wait(delay_s)
             self._restarts += 1
@@ -137,7 +137,8 @@ class ServerProcess:
     def _hear(self, line: dict[str, Any]) -> None:
         self._heard_at = time.monotonic()
         if ready := line.get("ready"):
-            self._ready, self._error, self._status, self._failures_in_row = ready, None, Status.RUNNING, 0
+            self._ready, self._error, self._status = ready, None, Status.RUNNING
+            self._backoff.reset()
             self._options = dataclasses.replace(
                 self._options, port=ready["port"]
             )  # a restart keeps the port that was picked

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.relay.limits import Buckets, host_rates
 from headgate.relay.options import HoldLimits
 from headgate.relay.track import HostRead, Item, Room, Track
-from headgate.relay.upstream import backoff_s
+from headgate.runtime.backoff import backoff_s
 from headgate.wire.atproto import Kind
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from headgate.destinations.webhook.attempt import attempt
 from headgate.destinations.webhook.options import WebhookOptions
 from headgate.destinations.webhook.requests import Post, TopicRows, by_topic, posts
 from headgate.model import DataError, HeadgateError
+from headgate.runtime.backoff import Backoff
 
 __all__ = ["WebhookSender"]
 
@@ -98,7 +98,7 @@ class WebhookSender(Sender):
         """Try until it is there, it makes no sense any more, or the topic's patience has run out."""
         loop = asyncio.get_running_loop()
         headers = self._headers(post)
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             began = loop.time()
             outcome = await attempt(self._client, self._options, topic.url, post, headers)
@@ -106,8 +106,7 @@ class WebhookSender(Sender):
                 return outcome.error
             wait_s = outcome.retry_after_s
             if wait_s is None:
-                wait_s = pause_s * random.uniform(0.5, 1.0)  # so that senders do not come all at once
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                wait_s = backoff.next_s()
             topic.patience_s -= loop.time() - began + wait_s
             if topic.patience_s < 0:
                 return outcome.error

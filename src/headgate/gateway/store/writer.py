@@ -21,6 +21,7 @@ from headgate.commitlog.prepare import Batch
 from headgate.gateway.health import Health
 from headgate.gateway.store.settings import StoreSettings
 from headgate.postgres import within
+from headgate.runtime.backoff import Backoff
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
@@ -239,7 +240,7 @@ class Writer:
 
     async def _connected(self, group: list[_Pending]) -> psycopg.AsyncConnection | None:
         """A connection, however long it takes. Whoever cannot wait is refused; None if nobody of the group is left."""
-        backoff_s = _FIRST_BACKOFF_S
+        backoff = Backoff(_FIRST_BACKOFF_S, _LAST_BACKOFF_S)
         while self._connection is None:
             self._refuse_late(group)
             if not group:
@@ -247,10 +248,10 @@ class Writer:
             try:
                 await self._connect()
             except (psycopg.Error, TimeoutError) as error:
-                logger.warning("PostgreSQL is away, trying again in %.2f s: %s", backoff_s, repr(error))
+                pause_s = backoff.next_s()
+                logger.warning("PostgreSQL is away, trying again in %.2f s: %s", pause_s, repr(error))
                 self._health.failed(WRITING, error)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, _LAST_BACKOFF_S)
+                await asyncio.sleep(pause_s)
         return self._connection
 
     def _refuse_late(self, group: list[_Pending]) -> None:
