@@ -8,18 +8,20 @@ a size and a time.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
+import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode, urljoin, urlsplit
 
+import certifi
 import httpcore
-import httpx
 
 from headgate.model import ConnectError
+from headgate.runtime.access import is_public_address
 
 __all__ = ["Answer", "Fetcher", "connect", "public_addresses"]
 
@@ -28,8 +30,15 @@ _MAX_REDIRECTS = 3
 # Threads of their own: names that take long to look up must not keep everything else that needs a thread.
 _NAMES = ThreadPoolExecutor(64, thread_name_prefix="relay-names")
 # A few compressed bytes can become a gigabyte, so nothing may come compressed.
-_HEADERS = {"User-Agent": "headgate-relay", "Accept-Encoding": "identity"}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NO_ANSWER = (
+    httpcore.NetworkError,
+    httpcore.TimeoutException,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    httpcore.ConnectionNotAvailable,
+)
+_HEADERS = (("User-Agent", "headgate-relay"), ("Accept", "*/*"), ("Accept-Encoding", "identity"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +58,9 @@ async def public_addresses(host: str, port: int, *, allow_private: bool = False)
     except (OSError, UnicodeError) as error:
         raise ConnectError(f"{host[:80]} has no address", remedy=_REMEDY) from error
     addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
-    if not allow_private and not all(_is_public(address) for address in addresses):
+    if not allow_private and not all(is_public_address(address) for address in addresses):
         raise ConnectError(f"{host[:80]} has an address that is not public", remedy=_REMEDY)
     return addresses
-
-
-def _is_public(text: str) -> bool:
-    """Is it an address of the internet? One of IPv4 inside one of IPv6 is looked at as what it is."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return inner.is_global and not inner.is_multicast
-    return address.is_global and not address.is_multicast
 
 
 async def connect(host: str, port: int, *, allow_private: bool, timeout_s: float) -> socket.socket:
@@ -115,50 +112,56 @@ class Fetcher:
     def __init__(self, *, allow_private: bool = False, timeout_s: float = 10.0, connections: int = 200) -> None:
         self.allow_private = allow_private
         self._timeout_s = timeout_s
-        transport = httpx.AsyncHTTPTransport(trust_env=False)
-        transport._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=ssl.create_default_context(cafile=certifi.where()),
             max_connections=connections,
             max_keepalive_connections=connections // 2,
             keepalive_expiry=30.0,
             network_backend=_CheckedBackend(allow_private=allow_private),
         )
-        self._client = httpx.AsyncClient(transport=transport, headers=_HEADERS, timeout=timeout_s, trust_env=False)
 
     async def __aenter__(self) -> Fetcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+        await self._pool.aclose()
 
     async def get(
         self, url: str, *, limit: int, query: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> Answer:
         """The answer, of any status; ConnectError when there is none within time and size."""
+        asked = f"{url}{'&' if '?' in url else '?'}{urlencode(query)}" if query else url
         try:
             async with asyncio.timeout(timeout_s or self._timeout_s):
-                return await self._get(httpx.URL(url, params=query) if query else httpx.URL(url), limit)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
+                return await self._get(asked, limit)
+        except (*_NO_ANSWER, TimeoutError, ValueError) as error:
             what = str(error) or type(error).__name__
             raise ConnectError(f"no answer from {url[:120]}: {what}", remedy="try again later") from error
 
-    async def _get(self, url: httpx.URL, limit: int) -> Answer:
+    async def _get(self, url: str, limit: int) -> Answer:
         for _ in range(_MAX_REDIRECTS + 1):
-            if url.scheme != "https" and not self.allow_private:
-                raise ConnectError(f"{str(url)[:120]} is not https", remedy=_REMEDY)
-            async with self._client.stream("GET", url) as response:
-                location = response.headers.get("location")
-                if response.is_redirect and location:
-                    url = url.join(location)
+            parts = urlsplit(url)
+            if parts.scheme != "https" and not self.allow_private:
+                raise ConnectError(f"{url[:120]} is not https", remedy=_REMEDY)
+            headers = [*_HEADERS, ("Host", parts.netloc.rpartition("@")[2])]
+            async with self._pool.stream("GET", url.partition("#")[0], headers=headers) as response:
+                location = _header(response, b"location")
+                if response.status in _REDIRECTS and location:
+                    url = urljoin(url, location)
                     continue
-                return Answer(response.status_code, await _body(response, limit), response.headers.get("server", ""))
-        raise ConnectError(f"{str(url)[:120]} leads on and on", remedy="try again later")
+                return Answer(response.status, await _body(response, url, limit), _header(response, b"server"))
+        raise ConnectError(f"{url[:120]} leads on and on", remedy="try again later")
 
 
-async def _body(response: httpx.Response, limit: int) -> bytes:
+def _header(response: httpcore.Response, name: bytes) -> str:
+    """All values of a header; empty if it is not there."""
+    return ", ".join(value.decode("latin-1") for key, value in response.headers if key.lower() == name)
+
+
+async def _body(response: httpcore.Response, url: str, limit: int) -> bytes:
     body = bytearray()
-    async for chunk in response.aiter_raw(1 << 16):
+    async for chunk in response.aiter_stream():
         body += chunk
         if len(body) > limit:
-            raise ConnectError(f"{str(response.url)[:120]} answers with more than {limit} bytes", remedy="ask for less")
+            raise ConnectError(f"{url[:120]} answers with more than {limit} bytes", remedy="ask for less")
     return bytes(body)
