@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CODE := src tests bench conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test broker lint format bench conformance lock clean
+.PHONY: help demo test broker package lint format bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: $(READY) ## Run every test, with real servers
 broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
 	@export HEADGATE_TEST_BROKER=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
 		--no-loadscope-reorder tests/integration/broker $(ARGS) || $(BIN)/python -m tests.again $$?
+
+package: $(READY) ## Install the wheel into empty environments, one for each extra, and use it there
+	@$(BIN)/python -m tests.package $(ARGS)
 
 lint: $(READY) ## Check style, types and the boundaries between packages
 	@$(BIN)/ruff check $(CODE)
@@ -44,7 +47,7 @@ conformance: $(READY) ## Run other projects' test programs against the gateway; 
 lock: $(READY) ## Pin the dependencies anew, with hashes
 	@$(BIN)/pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock
+		--no-emit-index-url --no-header --extra all --group dev pyproject.toml -o requirements.lock
 
 clean: ## Remove the virtual environment, the demo's data and caches
 	@rm -rf $(VENV) .headgate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,7 +17,8 @@ import typer
 
 from headgate import __version__
 from headgate.cli.output import note, print_error
-from headgate.model import HeadgateError, InternalError
+from headgate.model import DependencyError, HeadgateError, InternalError
+from headgate.model.extras import missing_extra
 from headgate.runtime.disk import disk_error
 
 __all__ = ["app", "main"]
@@ -95,11 +96,23 @@ def _add_commands(asked: str | None) -> None:
     """Import the command that was asked for and no other: a relay must not weigh what a pipeline weighs."""
     for name in _ALL:
         if asked is None or name == asked:
-            _add(name)
+            _add_or_tell(name)
         else:
             _mention(name)
 
 
+def _add_or_tell(name: str) -> None:
+    """Import a command; if a package is not installed, keep what to do about it for `main`."""
+    try:
+        _add(name)
+    except ModuleNotFoundError as error:
+        told = missing_extra(error, name)
+        if told is None:
+            raise
+        _missing.append(told)
+
+
+_missing: list[DependencyError] = []
 _add_commands(_asked())
 
 
@@ -128,6 +141,8 @@ _settings = {"debug": False}
 def main() -> None:
     """Entry point of the console script."""
     try:
+        if _missing:
+            raise _missing[0]
         app()
     except KeyboardInterrupt:
         note("interrupted")
@@ -135,12 +150,18 @@ def main() -> None:
     except HeadgateError as error:
         _fail(error)
     except Exception as error:
-        known = disk_error(error) if isinstance(error, OSError) else None
+        known = _known(error)
         if known is not None:
             _fail(known)
         if _settings["debug"]:
             traceback.print_exc()
         _fail(InternalError(f"{type(error).__name__}: {error}", remedy="run again with: headgate --debug ..."))
+
+
+def _known(error: Exception) -> HeadgateError | None:
+    if isinstance(error, ModuleNotFoundError):
+        return missing_extra(error, _asked() or "")
+    return disk_error(error) if isinstance(error, OSError) else None
 
 
 def _fail(error: HeadgateError) -> None:

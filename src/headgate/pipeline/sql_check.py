@@ -7,15 +7,12 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkConf
-from pyspark.java_gateway import launch_gateway
-
 from headgate.config import Config, Problem
 from headgate.config.explain import dotted, line_of
 from headgate.config.sources import FilesSourceSection, WebhookSourceSection
 from headgate.config.transforms import FilterTransform, SelectTransform, SqlTransform
 from headgate.embedded import find_java
+from headgate.model.extras import missing_extra
 
 __all__ = ["sql_problems"]
 
@@ -29,12 +26,12 @@ class _Text(NamedTuple):
 
 
 def sql_problems(config: Config, lines: dict[tuple[str, ...], int]) -> list[Problem]:
-    """Texts that Spark would not understand. Starts Java if there are any at all; raises if there is none."""
+    """Texts that Spark would not understand. If there are any, imports Spark and starts Java; raises if it cannot."""
     texts = list(_texts(config))
     if not texts:
         return []
     os.environ["JAVA_HOME"] = str(find_java(config.project.data_dir / "java").home)
-    gateway: Any = launch_gateway(SparkConf(loadDefaults=False), popen_kwargs=_QUIET)  # type: ignore[no-untyped-call]
+    gateway = _gateway()
     try:
         parser = gateway.jvm.org.apache.spark.sql.execution.SparkSqlParser()
         return [problem for text in texts if (problem := _problem(parser, text, lines)) is not None]
@@ -42,6 +39,15 @@ def sql_problems(config: Config, lines: dict[tuple[str, ...], int]) -> list[Prob
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(60)
+
+
+def _gateway() -> Any:
+    try:
+        from pyspark import SparkConf
+        from pyspark.java_gateway import launch_gateway
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "run") or error from None
+    return launch_gateway(SparkConf(loadDefaults=False), popen_kwargs=_QUIET)  # type: ignore[no-untyped-call]
 
 
 def _texts(config: Config) -> Iterator[_Text]:
@@ -64,6 +70,8 @@ def _texts(config: Config) -> Iterator[_Text]:
 
 
 def _problem(parser: Any, text: _Text, lines: dict[tuple[str, ...], int]) -> Problem | None:
+    from py4j.protocol import Py4JJavaError
+
     try:
         getattr(parser, text.method)(text.text)
     except Py4JJavaError as error:

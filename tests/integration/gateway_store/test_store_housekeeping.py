@@ -11,10 +11,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from headgate.destinations.kafka.partitioner import murmur2
 from headgate.gateway.store import Store, Topic
 from headgate.gateway.store.compaction import compact
 from headgate.gateway.store.retention import retain
+from headgate.kernels.log.partitioner import murmur2
 from headgate.wire.kafka import Codec, Record, encode_batch, read_batch_header
 from headgate.wire.kafka.error_codes import ErrorCode
 from tests.integration.gateway_store.stores import (

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headgate.destinations.base import OWN_LANE, Lane, SendResult
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions, close_idle_clients
-from headgate.destinations.kafka.partitioner import partitions_of
+from headgate.kernels.log.partitioner import partitions_of
 from headgate.model import DataError, OccupiedError, Position
 from tests.contract.destinations.cluster import MockCluster
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.destinations.kafka.partitioner import murmur2
+from headgate.kernels.log.partitioner import murmur2
 
 _MASK = 0xFFFFFFFF
 _MIX = 0x5BD1E995

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from headgate.destinations.base import Lane
 from headgate.destinations.kafka import KafkaDestination, KafkaOptions
 from headgate.destinations.kafka.errors import kafka_error
-from headgate.destinations.kafka.partitioner import partitions_of
+from headgate.kernels.log.partitioner import partitions_of
 from headgate.model import ConfigError, ConnectError, DataError, Kind
 
 SECRET = "pa55-w0rd"

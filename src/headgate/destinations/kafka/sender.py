@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 
 from headgate.destinations.base import Failure, Lane, Sender, SendResult
 from headgate.destinations.kafka.client import Client
-from headgate.destinations.kafka.partitioner import partitions_of
 from headgate.destinations.kafka.tails import ID_HEADER, PARTITIONS_HEADER, Tail, last_records
 from headgate.destinations.kafka.topics import ensure_topic, open_reader
+from headgate.kernels.log.partitioner import partitions_of
 from headgate.model import OccupiedError, record
 from headgate.model.position import origin_of
 

@@ -19,10 +19,10 @@ from headgate.commitlog import Batch, append, prepare
 from headgate.commitlog.append import Outcome
 from headgate.commitlog.topics import LogTopic, ensure_topic
 from headgate.destinations.base import Failure, Lane, Sender, SendResult
-from headgate.destinations.kafka.partitioner import partitions_of
 from headgate.destinations.kafka.sender import EPOCH_HEADER
 from headgate.destinations.kafka.tails import ID_HEADER
 from headgate.kernels.log.encode import encode_columns
+from headgate.kernels.log.partitioner import partitions_of
 from headgate.model import DataError, DeliveryError, HeadgateError, record
 from headgate.model.position import origin_of
 from headgate.wire.kafka.error_codes import ErrorCode

@@ -23,10 +23,10 @@ from headgate.commitlog.append import APPEND_SQL, append_arguments, outcomes
 from headgate.commitlog.configs import is_compacted
 from headgate.commitlog.parameters import TYPES_SQL, register
 from headgate.commitlog.prepare import Batch, Rules, prepare, rules_of
-from headgate.destinations.kafka.partitioner import murmur2
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.writer import Committed
 from headgate.kernels.log.encode_rows import encode_headers, encode_rows
+from headgate.kernels.log.partitioner import murmur2
 from headgate.model import ProtocolError
 from headgate.wire.kafka.error_codes import ErrorCode
 
