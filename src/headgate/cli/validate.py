@@ -9,7 +9,7 @@ import typer
 from headgate.cli.output import ConfigOption, JsonOption, note, print_json
 from headgate.config import InvalidConfigError, Problem
 from headgate.config.explain import invalid
-from headgate.config.load import Examined, examine
+from headgate.config.loading import Examined, examine
 from headgate.model import DependencyError
 
 __all__ = ["validate"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.config.load import parse
+from headgate.config.loading import parse
 from headgate.destinations.base import Destination
 from headgate.destinations.iggy import IggyDestination
 from headgate.destinations.kafka import KafkaDestination

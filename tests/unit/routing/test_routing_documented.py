@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headgate.config.load import parse
+from headgate.config.loading import parse
 from headgate.config.routing import AdmissionSection, BreakerSection, RoutingSection, TopicDefaultsSection
 from headgate.control.metrics import render
 from headgate.model import Status

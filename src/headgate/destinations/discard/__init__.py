@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from headgate.runtime.lazy import lazily
 
-from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, SendResult
-from headgate.model import record
+if TYPE_CHECKING:
+    from headgate.destinations.discard.destination import DiscardDestination
+else:
+    __getattr__ = lazily(__name__, DiscardDestination="destination")
 
 __all__ = ["DiscardDestination"]
-
-
-@dataclass(frozen=True, slots=True)
-class DiscardDestination(Destination):
-    """Every row is safe at once."""
-
-    name: str
-
-    def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
-        return nullcontext(_Counter(self.name))
-
-
-class _Counter(Sender):
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._rows = 0
-        self._bytes = 0
-
-    def send(self, batch: pa.RecordBatch) -> None:
-        self._rows += batch.num_rows
-        self._bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-
-    def finish(self) -> SendResult:
-        return SendResult(self._name, self._rows, self._bytes)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.destinations.eventlog.destination import EventLogDestination
+from typing import TYPE_CHECKING
+
+from headgate.runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from headgate.destinations.eventlog.destination import EventLogDestination
+else:
+    __getattr__ = lazily(__name__, EventLogDestination="destination")
 
 __all__ = ["EventLogDestination"]

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from headgate.destinations.log.destination import LogDestination
+from typing import TYPE_CHECKING
+
+from headgate.runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from headgate.destinations.log.destination import LogDestination
+else:
+    __getattr__ = lazily(__name__, LogDestination="destination")
 
 __all__ = ["LogDestination"]
