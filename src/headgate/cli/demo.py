@@ -29,9 +29,9 @@ from headgate.demo.shop import Shop
 from headgate.demo.view import demo_line, demo_view
 from headgate.demo.watch import StreamWatch
 from headgate.destinations.nats import NatsOptions
+from headgate.destinations.nats.build import nats_options
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError
-from headgate.pipeline.assemble import nats_options
 
 __all__ = ["demo"]
 

@@ -15,7 +15,7 @@ from headgate.cli.output import ConfigOption, JsonOption, data_console, note, pr
 from headgate.config import Config, load
 from headgate.model import UsageError
 from headgate.model.dead_letter import Selection
-from headgate.pipeline.assemble import pipeline_dir
+from headgate.pipeline.places import pipeline_dir
 from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
 
 __all__ = ["dlq"]

@@ -17,7 +17,6 @@ from headgate.eventlog.check import LogReport, check_log, repair_log
 from headgate.eventlog.serve import ServeOptions
 from headgate.eventlog.serve import serve as serve_log
 from headgate.model import UsageError
-from headgate.pipeline.destinations import event_log_path
 from headgate.runtime.access import is_loopback
 
 __all__ = ["eventlog"]
@@ -156,7 +155,7 @@ def _log_of(config: Config, name: str | None, path: Path | None) -> tuple[EventL
             "which event log?", remedy=f"give --path, or a destination of type eventlog (there is: {known})"
         )
     section = sections[names[0]]
-    return section, event_log_path(names[0], section, config.project.data_dir)
+    return section, section.directory(names[0], config.project.data_dir)
 
 
 def _show(url: str, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from headgate.cli.output import ConfigOption, note
 from headgate.config import Config, load
 from headgate.control.state_lock import StateLock
 from headgate.model import OccupiedError, UsageError
-from headgate.pipeline.assemble import pipeline_dir
+from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.resetting import checkpoint_of, reset_pipeline, resets_of
 
 __all__ = ["reset", "reset_stopped"]

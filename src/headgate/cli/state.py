@@ -11,8 +11,9 @@ from headgate.cli.output import ConfigOption, JsonOption, print_fields, print_js
 from headgate.cli.reset import reset
 from headgate.config import load
 from headgate.model import UsageError
-from headgate.pipeline.assemble import pipeline_dir, source_of
+from headgate.pipeline.assemble import source_of
 from headgate.pipeline.checkpoint import batch_end_offset
+from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.resetting import checkpoint_of, resets_of
 from headgate.pipeline.state import StateFile
 from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters

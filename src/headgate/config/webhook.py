@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr
 
 from headgate.config.base import Duration, SecretText, Section
+from headgate.wire.webhook import Signing
 
-__all__ = ["WebhookSecret", "WebhookSignatureSection"]
+__all__ = ["WebhookSecret", "WebhookSignatureSection", "signing_of"]
 
 
 def _long_enough(secret: SecretStr) -> SecretStr:
@@ -32,3 +33,11 @@ class WebhookSignatureSection(Section):
     )
     header: str = Field("", pattern=r"^[A-Za-z0-9-]{0,100}$", description="Another header for the signature.")
     tolerance: Duration = Field(300.0, gt=0, description="How old a signature that carries its time may be.")
+
+
+def signing_of(section: WebhookSignatureSection | None) -> Signing | None:
+    """Return how requests are signed or checked; None if they are not."""
+    if section is None:
+        return None
+    secrets = tuple(secret.get_secret_value() for secret in section.secrets)
+    return Signing(section.scheme, secrets, section.header, section.tolerance)

@@ -11,7 +11,7 @@ from headgate.config import Config
 from headgate.config.sources import PostgresCdcSourceSection
 from headgate.destinations.nats import NatsDestination
 from headgate.model.places import init_prefix, init_stream, schema_bucket
-from headgate.pipeline.assemble import pipeline_dir
+from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.spec import PipelineSpec
 from headgate.snapshots.copying import CopyOptions
 from headgate.snapshots.service import SnapshotService, SnapshotServiceOptions

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headgate.config.destinations import EventLogDestinationSection
+from headgate.config.models import NatsSection
 from headgate.destinations.base import Lane, SendResult
+from headgate.destinations.context import DestinationContext
 from headgate.destinations.eventlog import EventLogDestination
+from headgate.destinations.eventlog.build import build
 from headgate.eventlog import LogOptions, LogReader
 from headgate.eventlog.topics import TopicEvent, decode_event
 from headgate.model import ConfigError, DataError, Position
-from headgate.pipeline.destinations import event_log_destination
 
 
 def rows(first: int, count: int, payload: bytes = b"x", topic: str = "t", origin: str = "db") -> pa.RecordBatch:
@@ -116,11 +119,12 @@ def test_a_row_that_is_too_large_is_named(tmp_path: Path) -> None:
 
 def test_it_is_made_from_the_configuration(tmp_path: Path) -> None:
     section = EventLogDestinationSection(type="eventlog", max_age="1h", max_bytes="1GiB", segment_events=5)
-    made = event_log_destination("d", section, data_dir=tmp_path, master="local[2]", is_alone=True)
+    context = DestinationContext("d", "p", tmp_path, NatsSection(), spark_master="local[2]", is_alone=True)
+    made = build(section, context)
     assert made.path == str(tmp_path / "eventlogs" / "d")
     assert (made.exclusive, made.options) == (True, LogOptions(5, 256 << 20, 3600.0, 1 << 30))
     with pytest.raises(ConfigError, match="tasks on the machine"):
-        event_log_destination("d", section, data_dir=tmp_path, master="spark://host:7077", is_alone=True)
+        build(section, replace(context, spark_master="spark://host:7077"))
 
 
 def test_what_others_can_reach_needs_a_token() -> None:

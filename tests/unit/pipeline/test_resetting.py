@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config import Config
-from headgate.pipeline.assemble import assemble, pipeline_dir
+from headgate.pipeline.assemble import assemble
+from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.resetting import reset_pipeline, resets_of
 from headgate.pipeline.spec import PipelineSpec
 

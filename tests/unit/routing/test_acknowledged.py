@@ -10,11 +10,13 @@ from confluent_kafka import Producer
 
 from headgate.config import load
 from headgate.config.destinations import DestinationSection, IggyDestinationSection, KafkaDestinationSection
+from headgate.config.models import NatsSection
+from headgate.destinations.context import DestinationContext
 from headgate.destinations.iggy import IggyOptions
 from headgate.destinations.kafka import KafkaOptions
+from headgate.destinations.kafka.build import build
 from headgate.destinations.kafka.client import make_client
 from headgate.model import ConfigError
-from headgate.pipeline.destinations import kafka_destination
 
 WORDS = ("ack", "async", "background", "fire", "forget", "unsafe", "confirm", "wait")
 
@@ -41,7 +43,7 @@ def test_kafka_settings_that_undo_the_acknowledgement(setting: dict[str, str]) -
 
 
 def _producer(section: KafkaDestinationSection) -> Any:
-    options = kafka_destination("d", section, is_alone=False).options
+    options = build(section, DestinationContext("d", "p", Path(), NatsSection())).options
     return make_client(Producer, options, options.producer_settings(gapless=False))
 
 

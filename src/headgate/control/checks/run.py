@@ -16,9 +16,10 @@ from headgate.control.checks.spark import check_spark
 from headgate.control.checks.verdict import Check, Outcome, failed
 from headgate.control.stack import open_stack
 from headgate.destinations.nats import NatsDestination, NatsOptions
+from headgate.destinations.nats.build import nats_credentials
 from headgate.embedded import Endpoints
 from headgate.model import HeadgateError, OccupiedError
-from headgate.pipeline.assemble import assemble, nats_credentials
+from headgate.pipeline.assemble import assemble
 from headgate.sources.postgres_cdc.source import PostgresCdcSource
 
 __all__ = ["answer", "check_used_postgres", "nats_server", "run_checks"]

@@ -1,0 +1,29 @@
+"""The configuration of a `log` destination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from headgate.config.base import SecretText, Section
+
+__all__ = ["LogDestinationSection"]
+
+
+class LogDestinationSection(Section):
+    """The log in PostgreSQL that the gateway serves to Kafka clients. Works without a running gateway."""
+
+    type: Literal["log"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    topic: str = Field(
+        "{stream}.{topic}", description="Name of a topic whose rows have a stream; without one it is the row's topic."
+    )
+    partitions: int = Field(1, ge=1, le=10_000, description="Of topics that are made because a row goes there.")
+    exclusive: bool | None = Field(
+        None,
+        description="Whether a replay begins behind what lies last in each partition. On by default for CDC pipelines, "
+        "and for others not to be had.",
+    )

@@ -1,0 +1,21 @@
+"""The configuration of a `table` destination."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from headgate.config.base import SecretText, Section
+
+__all__ = ["TableDestinationSection"]
+
+
+class TableDestinationSection(Section):
+    """Parquet files, one directory per stream and topic. A batch is visible as a whole, and exactly once."""
+
+    type: Literal["table"]
+    path: SecretText | None = Field(
+        None, description="A directory, relative to `data_dir`, or a URL such as `s3://bucket/path`."
+    )
+    compression: Literal["none", "snappy", "lz4", "zstd"] = Field("zstd", description="Of the files' columns.")

@@ -1,0 +1,41 @@
+"""What a source is built with besides its own table of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+__all__ = ["DeadLetterLimits", "SourceContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimits:
+    """How many refused rows the pipeline of a source keeps; at the limit it waits."""
+
+    max_rows: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """The place of a source in its project and in the one pipeline that reads it."""
+
+    name: str  # of its table in the configuration
+    project: str
+    origin: str  # the first part of every message id, for sources whose server has no identity of its own
+    directory: Path  # of the pipeline
+    data_dir: Path  # of the project
+    dead_letters: DeadLetterLimits
+    postgres_url: str = ""  # behind `[postgres]`, embedded or not
+    needs_images: bool = False  # the pipeline reads columns of changed rows
+
+    @property
+    def owner(self) -> str:
+        """Who reads, the same for ever: unlike `origin` a reset does not change it."""
+        return f"{self.project}-{self.name}"
+
+    def database(self, own: SecretStr | None) -> str:
+        """Return the URL of the source's own server if it names one, otherwise that of `[postgres]`."""
+        return own.get_secret_value() if own else self.postgres_url

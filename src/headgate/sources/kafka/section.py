@@ -1,0 +1,23 @@
+"""The configuration of a `kafka` source."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from headgate.config.base import Duration
+from headgate.config.kafka import KafkaConnection
+from headgate.sources.topics import TopicsSection
+
+__all__ = ["KafkaSourceSection"]
+
+
+class KafkaSourceSection(TopicsSection, KafkaConnection):
+    """Messages of topics of a Kafka cluster."""
+
+    type: Literal["kafka"]
+    group: str = Field(
+        "", description="A group whose offsets are moved on as messages are delivered, to watch its lag."
+    )
+    request_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an answer.")

@@ -1,0 +1,58 @@
+"""The configuration of a `postgres-cdc` source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from headgate.config.base import SecretText, Section, Size
+
+__all__ = ["DebeziumSection", "PostgresCdcSourceSection"]
+
+
+class DebeziumSection(Section):
+    """Debezium's own options, with its defaults, `_` in place of `.`; see docs/debezium.md."""
+
+    topic_prefix: str | None = Field(None, description="`source.name` of events; the slot's name unless given.")
+    time_precision_mode: Literal["adaptive", "connect", "isostring"] = Field("adaptive", description="Dates and times.")
+    decimal_handling_mode: Literal["precise", "double", "string"] = Field("precise", description="Numeric and money.")
+    interval_handling_mode: Literal["numeric", "string"] = Field("numeric", description="Intervals.")
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = Field("bytes", description="Bytea.")
+    hstore_handling_mode: Literal["json", "map"] = Field("json", description="Hstore.")
+    tombstones_on_delete: bool = Field(True, description="An empty message behind each delete.")
+    skipped_operations: tuple[Literal["c", "u", "d", "t", "none"], ...] = Field(
+        ("t",), description="Operations that no event is made of."
+    )
+    schemas_enable: bool = Field(False, description="Each event with its schema, as `schema` and `payload`.")
+    snapshot_mode: Literal["initial", "no_data"] = Field(
+        "initial", description="Whether a new pipeline begins with the rows that are there already."
+    )
+    heartbeat_interval_ms: int = Field(0, ge=0, description="How often a heartbeat is sent; 0 sends none.")
+    topic_heartbeat_prefix: str = Field("__debezium-heartbeat", description="Its topic is `{this}.{topic_prefix}`.")
+
+
+class PostgresCdcSourceSection(Section):
+    """Every committed change of the tables of a publication, in commit order."""
+
+    type: Literal["postgres-cdc"]
+    url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
+    url_file: Path | None = Field(None, description="Read `url` from this file.")
+    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$", description="The replication slot; created when missing.")
+    publication: str = Field(min_length=1, description="The publication; several separated by commas.")
+    tables: tuple[str, ...] = Field(
+        (), description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.'
+    )
+    format: Literal["msgpack", "json", "debezium"] = Field("msgpack", description="The envelope of an event.")
+    debezium: DebeziumSection = Field(
+        default_factory=DebeziumSection, description='Of the format `debezium`: `{ topic_prefix = "shop" }`.'
+    )
+    subject: str = Field(
+        "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
+    )
+    max_rows_per_batch: int = Field(250_000, ge=1, description="The most changes one batch may take.")
+    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most WAL bytes one batch may take.")
+    max_spool_bytes: Size = Field(1 << 30, gt=0, description="When so much waits for delivery, the rest stays in WAL.")
+    failover: bool = Field(False, description="Make the slot survive a failover (PostgreSQL 17 and newer).")
+    images: bool = Field(False, description="Also the columns `_key`, `_before` and `_after`, for transforms.")
