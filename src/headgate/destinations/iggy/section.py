@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from headgate.config.base import Duration, SecretText, Section
+from headgate.config.options import option
+from headgate.destinations.iggy.options import IggyOptions
 
 __all__ = ["IggyDestinationSection"]
 
@@ -16,17 +18,25 @@ class IggyDestinationSection(Section):
     """Topics of an Apache Iggy server. Needs `pip install 'headgate[iggy]'`."""
 
     type: Literal["iggy"]
-    server: str = Field("127.0.0.1:8090", min_length=3, description="`host:port` of the server.")
-    stream: str = Field("headgate", min_length=1, description="Stream for rows that name none.")
-    mode: Literal["direct"] = Field("direct", description="In the background nothing would be acknowledged.")
+    server: str = option(IggyOptions, "server", min_length=3, description="`host:port` of the server.")
+    stream: str = option(IggyOptions, "stream", min_length=1, description="Stream for rows that name none.")
+    mode: Literal["direct"] = option(
+        IggyOptions, "mode", description="In the background nothing would be acknowledged."
+    )
     user: str | None = Field(None, description="User name.")
     password: SecretText | None = Field(None, description="Password for `user`.")
     password_file: Path | None = Field(None, description="Read `password` from this file.")
     token: SecretText | None = Field(None, description="Personal access token, in place of user and password.")
     token_file: Path | None = Field(None, description="Read `token` from this file.")
-    tls: bool = Field(False, description="Encrypt the connection.")
+    tls: bool = option(IggyOptions, "tls", description="Encrypt the connection.")
     tls_domain: str | None = Field(None, description="Name in the server's certificate, if not the address's.")
     tls_ca: Path | None = Field(None, description="Certificate authority that signed the server's certificate.")
-    max_rows_per_request: int = Field(1000, ge=1, le=100_000, description="Rows in one request.")
-    connect_timeout: Duration = Field(5.0, gt=0, description="How long to wait for a connection.")
-    send_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an acknowledgement.")
+    max_rows_per_request: int = option(
+        IggyOptions, "max_rows_per_request", ge=1, le=100_000, description="Rows in one request."
+    )
+    connect_timeout: Duration = option(
+        IggyOptions, "connect_timeout_s", gt=0, description="How long to wait for a connection."
+    )
+    send_timeout: Duration = option(
+        IggyOptions, "send_timeout_s", gt=0, description="How long to wait for an acknowledgement."
+    )

@@ -8,7 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.options import option
 from headgate.config.webhook import WebhookSignatureSection
+from headgate.destinations.webhook.options import WebhookOptions
 
 __all__ = ["WebhookDestinationSection"]
 
@@ -23,16 +25,32 @@ class WebhookDestinationSection(Section):
         default_factory=dict, description='Sent with every request: `{ Authorization = "Bearer ${KEY}" }`.'
     )
     signature: WebhookSignatureSection | None = Field(None, description="How requests are signed.")
-    content_type: str = Field("application/json", pattern=r"^[!-~][ -~]*$", description="Of a request with one row.")
-    batch_rows: int = Field(1, ge=1, le=100_000, description="Rows in one request; more than 1 must be JSON.")
-    batch_format: Literal["json", "ndjson"] = Field("json", description="Several rows as an array, or as lines.")
-    max_batch_bytes: Size = Field(1 << 20, gt=0, description="The most bytes of several rows in one request.")
-    timeout: Duration = Field(10.0, gt=0, description="How long to wait for an answer.")
-    retry_for: Duration = Field(
-        60.0, description="How long a topic is tried again in all within a batch, after 408, 429, 5xx or a timeout."
+    content_type: str = option(
+        WebhookOptions, "content_type", pattern=r"^[!-~][ -~]*$", description="Of a request with one row."
     )
-    concurrency: int = Field(
-        1, ge=1, le=256, description="Requests of one topic at a time; above 1, rows without a partition key overtake."
+    batch_rows: int = option(
+        WebhookOptions, "batch_rows", ge=1, le=100_000, description="Rows in one request; more than 1 must be JSON."
     )
-    connections: int = Field(16, ge=1, le=1024, description="Requests of all topics at a time, for each task.")
+    batch_format: Literal["json", "ndjson"] = option(
+        WebhookOptions, "batch_format", description="Several rows as an array, or as lines."
+    )
+    max_batch_bytes: Size = option(
+        WebhookOptions, "max_batch_bytes", gt=0, description="The most bytes of several rows in one request."
+    )
+    timeout: Duration = option(WebhookOptions, "timeout_s", gt=0, description="How long to wait for an answer.")
+    retry_for: Duration = option(
+        WebhookOptions,
+        "retry_for_s",
+        description="How long a topic is tried again in all within a batch, after 408, 429, 5xx or a timeout.",
+    )
+    concurrency: int = option(
+        WebhookOptions,
+        "concurrency",
+        ge=1,
+        le=256,
+        description="Requests of one topic at a time; above 1, rows without a partition key overtake.",
+    )
+    connections: int = option(
+        WebhookOptions, "connections", ge=1, le=1024, description="Requests of all topics at a time, for each task."
+    )
     tls_ca: Path | None = Field(None, description="Certificates to trust instead of the system's (PEM).")

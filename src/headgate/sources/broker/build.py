@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from headgate.config.options import spark_options
 from headgate.sources.broker.section import BrokerSourceSection
 from headgate.sources.broker.source import BrokerSource
 from headgate.sources.context import SourceContext
@@ -13,16 +14,9 @@ __all__ = ["build"]
 
 def build(section: BrokerSourceSection, context: SourceContext) -> BrokerSource:
     options = {
+        **spark_options(section),
         "url": context.database(section.url),
-        "schema": section.broker_schema,
-        "group": section.group,
         "owner": context.owner,
-        "subscribe": ",".join(section.topics),
-        "condition": section.condition,
         "params": json.dumps(section.params),
-        "maxOffsetsPerTrigger": section.max_rows_per_batch,
-        "minPartitions": section.partitions,
-        "pollInterval": round(section.poll_interval * 1000),
-        "failOnDataLoss": str(section.fail_on_data_loss).lower(),
     }
-    return BrokerSource(context.name, {key: str(value) for key, value in options.items()}, context.origin)
+    return BrokerSource(context.name, options, context.origin)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from headgate.broker import DEFAULT_SCHEMA, Subscription
 from headgate.model import UsageError
 from headgate.sources.options import parse_options
+
+if TYPE_CHECKING:  # the configuration takes its defaults from here, and needs no client for that
+    from headgate.broker import Subscription
 
 __all__ = ["BrokerSourceOptions"]
 
@@ -25,7 +27,7 @@ class BrokerSourceOptions:
     subscribe: str = ""  # topics, separated by commas; all events unless given
     condition: str = ""  # or a condition over `e` and `s`,
     params: str = ""  # with parameters, as JSON
-    schema: str = DEFAULT_SCHEMA
+    schema: str = "headgate"  # the broker's `DEFAULT_SCHEMA`
     owner: str = ""  # who reads; the same after a restart. The group's name unless given
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 1  # tasks that read a batch; above 1, order is per task
@@ -49,6 +51,8 @@ class BrokerSourceOptions:
 
     def subscription(self) -> Subscription:
         """What the group subscribes to, if it does not already."""
+        from headgate.broker import Subscription
+
         if self.subscribe:
             return Subscription.to_topics(*(name.strip() for name in self.subscribe.split(",") if name.strip()))
         try:

@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from headgate.config.base import Duration, SecretText, Section
+from headgate.config.options import option
+from headgate.sources.broker.options import BrokerSourceOptions
 
 __all__ = ["BrokerSourceSection"]
 
@@ -18,15 +20,45 @@ class BrokerSourceSection(Section):
     type: Literal["broker"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
     url_file: Path | None = Field(None, description="Read `url` from this file.")
-    broker_schema: str = Field("headgate", pattern=r"^[a-z_][a-z0-9_]{0,39}$", description="The broker's schema.")
-    group: str = Field(min_length=1, max_length=255, description="The group that reads; made when missing.")
-    topics: tuple[str, ...] = Field((), description='Topics to subscribe to: `["orders"]`; all events unless given.')
-    condition: str = Field("", description="Or a condition over `e` (the event) and `s` (the subscription).")
+    broker_schema: str = option(
+        BrokerSourceOptions, "schema", pattern=r"^[a-z_][a-z0-9_]{0,39}$", description="The broker's schema."
+    )
+    group: str = option(
+        BrokerSourceOptions,
+        "group",
+        min_length=1,
+        max_length=255,
+        description="The group that reads; made when missing.",
+    )
+    topics: tuple[str, ...] = option(
+        BrokerSourceOptions,
+        "subscribe",
+        is_list=True,
+        description='Topics to subscribe to: `["orders"]`; all events unless given.',
+    )
+    condition: str = option(
+        BrokerSourceOptions, "condition", description="Or a condition over `e` (the event) and `s` (the subscription)."
+    )
     params: dict[str, Any] = Field(default_factory=dict, description="`s.params` of the condition.")
-    max_rows_per_batch: int = Field(100_000, ge=1, description="The most events one batch may take.")
-    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
-    poll_interval: Duration = Field(0.05, description="How often a group that had nothing new is asked.")
-    fail_on_data_loss: bool = Field(True, description="Whether events gone before they were read are an error.")
+    max_rows_per_batch: int = option(
+        BrokerSourceOptions, "max_offsets_per_trigger", ge=1, description="The most events one batch may take."
+    )
+    partitions: int = option(
+        BrokerSourceOptions,
+        "min_partitions",
+        ge=1,
+        le=1024,
+        description="Tasks that read one batch. Above 1, order is per task.",
+    )
+    poll_interval: Duration = option(
+        BrokerSourceOptions,
+        "poll_interval",
+        in_milliseconds=True,
+        description="How often a group that had nothing new is asked.",
+    )
+    fail_on_data_loss: bool = option(
+        BrokerSourceOptions, "fail_on_data_loss", description="Whether events gone before they were read are an error."
+    )
 
     @model_validator(mode="after")
     def _one_way_to_choose(self) -> Self:

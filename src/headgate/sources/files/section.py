@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headgate.config.base import Duration, Section, Size
+from headgate.config.options import option
+from headgate.sources.files.options import FileLinesOptions
 
 __all__ = ["FilesSourceSection"]
 
@@ -22,17 +24,43 @@ class FilesSourceSection(Section):
     mode: Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"] = Field(
         "PERMISSIVE", description="A line that does not parse: kept in `_corrupt_record`, left out, or an error."
     )
-    start_at: Literal["beginning", "end"] = Field(
-        "beginning", description="Of files that are there at the first start."
+    start_at: Literal["beginning", "end"] = option(
+        FileLinesOptions, "start_at", description="Of files that are there at the first start."
     )
-    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most bytes one batch may take.")
-    max_files_per_batch: int = Field(200, ge=1, description="The most files one batch may take from.")
-    max_line_bytes: Size = Field(16 << 20, gt=0, description="A longer line is an error.")
-    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
-    poll_interval: Duration = Field(0.2, description="How often files that had nothing new are looked at.")
-    finished_after: Duration = Field(0.0, description="A file that did not change for so long is finished; 0: never.")
-    delete_after_read: bool = Field(False, description="Remove finished files once they are delivered and recorded.")
-    fail_on_data_loss: bool = Field(True, description="Whether lines that are gone before they were read are an error.")
+    max_bytes_per_batch: Size = option(
+        FileLinesOptions, "max_bytes_per_trigger", gt=0, description="The most bytes one batch may take."
+    )
+    max_files_per_batch: int = option(
+        FileLinesOptions, "max_files_per_trigger", ge=1, description="The most files one batch may take from."
+    )
+    max_line_bytes: Size = option(FileLinesOptions, "max_line_bytes", gt=0, description="A longer line is an error.")
+    partitions: int = option(
+        FileLinesOptions,
+        "min_partitions",
+        ge=1,
+        le=1024,
+        description="Tasks that read one batch. Above 1, order is per task.",
+    )
+    poll_interval: Duration = option(
+        FileLinesOptions,
+        "poll_interval",
+        in_milliseconds=True,
+        description="How often files that had nothing new are looked at.",
+    )
+    finished_after: Duration = option(
+        FileLinesOptions,
+        "finished_after",
+        in_milliseconds=True,
+        description="A file that did not change for so long is finished; 0: never.",
+    )
+    delete_after_read: bool = option(
+        FileLinesOptions, "delete_after_read", description="Remove finished files once they are delivered and recorded."
+    )
+    fail_on_data_loss: bool = option(
+        FileLinesOptions,
+        "fail_on_data_loss",
+        description="Whether lines that are gone before they were read are an error.",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> FilesSourceSection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.config.options import spark_options
 from headgate.sources.context import SourceContext
 from headgate.sources.kafka.section import KafkaSourceSection
 from headgate.sources.kafka.source import KafkaSource
@@ -10,13 +11,8 @@ __all__ = ["build"]
 
 
 def build(section: KafkaSourceSection, context: SourceContext) -> KafkaSource:
-    options = {
-        **section.reading(),
-        "groupId": section.group,
-        "requestTimeout": round(section.request_timeout * 1000),
-        **{f"kafka.{key}": value for key, value in _client_settings(section).items() if value is not None},
-    }
-    return KafkaSource(context.name, {key: str(value) for key, value in options.items()}, context.origin)
+    settings = {f"kafka.{key}": str(value) for key, value in _client_settings(section).items() if value is not None}
+    return KafkaSource(context.name, spark_options(section) | settings, context.origin)
 
 
 def _client_settings(section: KafkaSourceSection) -> dict[str, object]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from headgate.config.base import Duration
 from headgate.config.kafka import KafkaConnection
+from headgate.config.options import option
+from headgate.sources.kafka.options import KafkaSourceOptions
 from headgate.sources.topics import TopicsSection
 
 __all__ = ["KafkaSourceSection"]
@@ -17,7 +17,11 @@ class KafkaSourceSection(TopicsSection, KafkaConnection):
     """Messages of topics of a Kafka cluster."""
 
     type: Literal["kafka"]
-    group: str = Field(
-        "", description="A group whose offsets are moved on as messages are delivered, to watch its lag."
+    group: str = option(
+        KafkaSourceOptions,
+        "group_id",
+        description="A group whose offsets are moved on as messages are delivered, to watch its lag.",
     )
-    request_timeout: Duration = Field(30.0, gt=0, description="How long to wait for an answer.")
+    request_timeout: Duration = option(
+        KafkaSourceOptions, "request_timeout", in_milliseconds=True, gt=0, description="How long to wait for an answer."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.config.options import spark_options
 from headgate.sources.context import SourceContext
 from headgate.sources.log.section import LogSourceSection
 from headgate.sources.log.source import LogSource
@@ -10,5 +11,5 @@ __all__ = ["build"]
 
 
 def build(section: LogSourceSection, context: SourceContext) -> LogSource:
-    options = {**section.reading(), "url": context.database(section.url)}
-    return LogSource(context.name, {key: str(value) for key, value in options.items()}, context.origin)
+    options = spark_options(section) | {"url": context.database(section.url)}
+    return LogSource(context.name, options, context.origin)

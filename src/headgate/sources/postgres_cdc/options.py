@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self, cast, get_args
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, get_args
 
 from headgate.model import UsageError
 from headgate.sources.options import names, parse_options
-from headgate.spool.dead_letters import DeadLetters
-from headgate.wire.envelope import DebeziumOptions
+
+if TYPE_CHECKING:  # the configuration takes its defaults from here, and needs no codecs for that
+    from headgate.spool.dead_letters import DeadLetters
+    from headgate.wire.envelope import DebeziumOptions
 
 __all__ = ["CdcOptions", "Format"]
 
@@ -29,7 +29,7 @@ class CdcOptions:
     spool: str  # a local directory that only this slot uses
     format: str = "msgpack"
     subject: str = "cdc.{schema}.{table}.{op}"
-    max_offsets_per_trigger: int = 100_000  # changes
+    max_offsets_per_trigger: int = 250_000  # changes
     max_bytes_per_trigger: int = 64 << 20
     max_spool_bytes: int = 1 << 30
     create_publication_for: str = ""  # tables, separated by commas; `*` for all
@@ -59,6 +59,10 @@ class CdcOptions:
     @property
     def debezium_options(self) -> DebeziumOptions:
         """What `debezium` says: JSON with Debezium's own names, `_` in place of `.`."""
+        import msgspec
+
+        from headgate.wire.envelope import DebeziumOptions
+
         known = [each.name for each in fields(DebeziumOptions)]
         try:
             chosen = msgspec.json.decode(self.debezium or "{}", type=dict[str, Any])
@@ -90,6 +94,8 @@ class CdcOptions:
         """Where rows go that cannot become events. A table in its own columns has no place for their markers."""
         if not self.dead_letters or self.table:
             return None
+        from headgate.spool.dead_letters import DeadLetters
+
         path = Path(self.dead_letters)
         return DeadLetters(path, max_rows=self.max_dead_letters, max_bytes=self.max_dead_letter_bytes)
 

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from headgate.config.base import SecretText, Section, Size
+from headgate.config.options import option
+from headgate.sources.postgres_cdc.options import CdcOptions
 
 __all__ = ["DebeziumSection", "PostgresCdcSourceSection"]
 
@@ -39,20 +41,39 @@ class PostgresCdcSourceSection(Section):
     type: Literal["postgres-cdc"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
     url_file: Path | None = Field(None, description="Read `url` from this file.")
-    slot: str = Field(pattern=r"^[a-z0-9_]{1,63}$", description="The replication slot; created when missing.")
-    publication: str = Field(min_length=1, description="The publication; several separated by commas.")
-    tables: tuple[str, ...] = Field(
-        (), description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.'
+    slot: str = option(
+        CdcOptions, "slot", pattern=r"^[a-z0-9_]{1,63}$", description="The replication slot; created when missing."
     )
-    format: Literal["msgpack", "json", "debezium"] = Field("msgpack", description="The envelope of an event.")
+    publication: str = option(
+        CdcOptions, "publication", min_length=1, description="The publication; several separated by commas."
+    )
+    tables: tuple[str, ...] = option(
+        CdcOptions,
+        "create_publication_for",
+        is_list=True,
+        description='Create a missing publication for these: `["public.users"]`, or `["*"]` for all tables.',
+    )
+    format: Literal["msgpack", "json", "debezium"] = option(
+        CdcOptions, "format", description="The envelope of an event."
+    )
     debezium: DebeziumSection = Field(
         default_factory=DebeziumSection, description='Of the format `debezium`: `{ topic_prefix = "shop" }`.'
     )
-    subject: str = Field(
-        "cdc.{schema}.{table}.{op}", description="The topic of an event; names are escaped where they need to be."
+    subject: str = option(
+        CdcOptions, "subject", description="The topic of an event; names are escaped where they need to be."
     )
-    max_rows_per_batch: int = Field(250_000, ge=1, description="The most changes one batch may take.")
-    max_bytes_per_batch: Size = Field(64 << 20, gt=0, description="The most WAL bytes one batch may take.")
-    max_spool_bytes: Size = Field(1 << 30, gt=0, description="When so much waits for delivery, the rest stays in WAL.")
-    failover: bool = Field(False, description="Make the slot survive a failover (PostgreSQL 17 and newer).")
-    images: bool = Field(False, description="Also the columns `_key`, `_before` and `_after`, for transforms.")
+    max_rows_per_batch: int = option(
+        CdcOptions, "max_offsets_per_trigger", ge=1, description="The most changes one batch may take."
+    )
+    max_bytes_per_batch: Size = option(
+        CdcOptions, "max_bytes_per_trigger", gt=0, description="The most WAL bytes one batch may take."
+    )
+    max_spool_bytes: Size = option(
+        CdcOptions, "max_spool_bytes", gt=0, description="When so much waits for delivery, the rest stays in WAL."
+    )
+    failover: bool = option(
+        CdcOptions, "failover", description="Make the slot survive a failover (PostgreSQL 17 and newer)."
+    )
+    images: bool = option(
+        CdcOptions, "images", description="Also the columns `_key`, `_before` and `_after`, for transforms."
+    )

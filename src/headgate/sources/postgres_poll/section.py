@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headgate.config.base import Duration, SecretText, Section
+from headgate.config.options import option
+from headgate.sources.postgres_poll.options import PollOptions
 
 __all__ = ["PostgresPollSourceSection"]
 
@@ -18,24 +20,56 @@ class PostgresPollSourceSection(Section):
     type: Literal["postgres-poll"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
     url_file: Path | None = Field(None, description="Read `url` from this file.")
-    table: str = Field(min_length=1, description='`orders`, `shop.orders`, or `shop."odd.name"`.')
-    tracking_column: str = Field(min_length=1, description="Grows with every row that is new or changed.")
-    key_columns: tuple[str, ...] = Field((), description="What identifies a row; the primary key unless given.")
-    columns: tuple[str, ...] = Field((), description="The columns to read; all unless given.")
-    text_columns: tuple[str, ...] = Field((), description="Columns to read as PostgreSQL's own text.")
-    filter: str = Field("", description="SQL: only rows for which it is true.")
-    max_rows_per_batch: int = Field(100_000, ge=1, description="The most rows one batch may take.")
-    partitions: int = Field(1, ge=1, le=1024, description="Tasks that read one batch. Above 1, order is per task.")
-    overlap: Duration = Field(
-        600.0, description="How far behind the last row late ones are looked for; of a tracking column of time."
+    table: str = option(
+        PollOptions, "table", min_length=1, description='`orders`, `shop.orders`, or `shop."odd.name"`.'
     )
-    overlap_values: int = Field(10_000, ge=0, description="The same of a tracking column of whole numbers.")
-    future_rows: Literal["wait", "read"] = Field(
-        "wait", description="Rows dated after the server's clock wait for their time, or are read at once."
+    tracking_column: str = option(
+        PollOptions, "tracking_column", min_length=1, description="Grows with every row that is new or changed."
     )
-    poll_interval: Duration = Field(1.0, description="How often a table that had nothing new is asked.")
-    delete_after_read: bool = Field(False, description="Delete rows once they are delivered and recorded.")
-    processed_column: str = Field("", description="A boolean column that is set instead.")
+    key_columns: tuple[str, ...] = option(
+        PollOptions, "key_columns", is_list=True, description="What identifies a row; the primary key unless given."
+    )
+    columns: tuple[str, ...] = option(
+        PollOptions, "columns", is_list=True, description="The columns to read; all unless given."
+    )
+    text_columns: tuple[str, ...] = option(
+        PollOptions, "text_columns", is_list=True, description="Columns to read as PostgreSQL's own text."
+    )
+    filter: str = option(PollOptions, "filter", description="SQL: only rows for which it is true.")
+    max_rows_per_batch: int = option(
+        PollOptions, "max_offsets_per_trigger", ge=1, description="The most rows one batch may take."
+    )
+    partitions: int = option(
+        PollOptions,
+        "min_partitions",
+        ge=1,
+        le=1024,
+        description="Tasks that read one batch. Above 1, order is per task.",
+    )
+    overlap: Duration = option(
+        PollOptions,
+        "overlap",
+        in_milliseconds=True,
+        description="How far behind the last row late ones are looked for; of a tracking column of time.",
+    )
+    overlap_values: int = option(
+        PollOptions, "overlap_values", ge=0, description="The same of a tracking column of whole numbers."
+    )
+    future_rows: Literal["wait", "read"] = option(
+        PollOptions,
+        "future_rows",
+        description="Rows dated after the server's clock wait for their time, or are read at once.",
+    )
+    poll_interval: Duration = option(
+        PollOptions,
+        "poll_interval",
+        in_milliseconds=True,
+        description="How often a table that had nothing new is asked.",
+    )
+    delete_after_read: bool = option(
+        PollOptions, "delete_after_read", description="Delete rows once they are delivered and recorded."
+    )
+    processed_column: str = option(PollOptions, "processed_column", description="A boolean column that is set instead.")
     destructive: bool | None = Field(None, description="Whether rows may be taken away at all; `false` forbids it.")
 
     @model_validator(mode="after")

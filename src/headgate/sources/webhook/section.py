@@ -7,8 +7,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headgate.config.base import Duration, Name, Section, Size
+from headgate.config.options import option
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 from headgate.runtime.access import is_loopback
+from headgate.sources.webhook.options import ReaderOptions, ServerOptions
 
 __all__ = ["WebhookSourceSection"]
 
@@ -28,19 +30,31 @@ class WebhookSourceSection(Section):
         default_factory=dict, description='Clients and their keys: `{ shop = "${SHOP_KEY}" }`.'
     )
     signature: WebhookSignatureSection | None = Field(None, description="How requests are signed.")
-    body: Literal["text", "binary"] = Field(
-        "text", description="`text`: bodies are UTF-8, others are refused; `binary`: any bytes, and `body` is binary."
+    body: Literal["text", "binary"] = option(
+        ServerOptions,
+        "body",
+        description="`text`: bodies are UTF-8, others are refused; `binary`: any bytes, and `body` is binary.",
     )
     event_schema: str | None = Field(
         None, min_length=1, description='Also the column `event`, the body parsed: `"type string, amount double"`.'
     )
-    max_body: Size = Field(1 << 20, gt=0, description="A longer body is refused.")
-    max_requests: int = Field(128, ge=1, le=10_000, description="Requests at a time; each may hold `max_body`.")
-    request_timeout: Duration = Field(10.0, gt=0, description="How long a client may take to send a request.")
-    max_spool_bytes: Size = Field(1 << 30, ge=1 << 16, description="When so much waits for delivery, senders wait.")
-    idempotency_window: Duration = Field(86_400.0, description="How long a request is known by its idempotency key.")
-    idempotency_keys: int = Field(500_000, ge=0, description="How many keys are known at most.")
-    max_rows_per_batch: int = Field(10_000, ge=1, description="The most rows one batch may take.")
+    max_body: Size = option(ServerOptions, "max_body", gt=0, description="A longer body is refused.")
+    max_requests: int = option(
+        ServerOptions, "max_requests", ge=1, le=10_000, description="Requests at a time; each may hold `max_body`."
+    )
+    request_timeout: Duration = option(
+        ServerOptions, "request_timeout_s", gt=0, description="How long a client may take to send a request."
+    )
+    max_spool_bytes: Size = option(
+        ServerOptions, "max_spool_bytes", ge=1 << 16, description="When so much waits for delivery, senders wait."
+    )
+    idempotency_window: Duration = option(
+        ServerOptions, "window_s", description="How long a request is known by its idempotency key."
+    )
+    idempotency_keys: int = option(ServerOptions, "max_keys", ge=0, description="How many keys are known at most.")
+    max_rows_per_batch: int = option(
+        ReaderOptions, "max_offsets_per_trigger", ge=1, description="The most rows one batch may take."
+    )
 
     @model_validator(mode="after")
     def _public_needs_proof(self) -> WebhookSourceSection:
