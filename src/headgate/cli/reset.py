@@ -41,13 +41,12 @@ def reset(
 
 def reset_stopped(config: Config, pipeline: str) -> None:
     """Reset a pipeline of a service that does not run, and cannot begin to meanwhile."""
-    # The slot, or the relay, has it all.
-    has_it_all = config.sources[config.pipelines[pipeline].source].type in ("postgres-cdc", "atproto")
+    source = config.sources[config.pipelines[pipeline].source]
     directory = pipeline_dir(config, pipeline)
     lock = StateLock(config.project.data_dir)
     lock.acquire()
     try:
-        reset_pipeline(directory, keeps_spool=not has_it_all)
+        reset_pipeline(directory, keeps_spool=not source.can_read_again)
     finally:
         lock.release()
     note(f"reset {pipeline}")

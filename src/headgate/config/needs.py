@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.config.destinations import (
-    BrokerDestinationSection,
-    DestinationSection,
-    LogDestinationSection,
-    NatsDestinationSection,
-)
+from headgate.config.destinations import DestinationSection
 from headgate.config.models import Config
-from headgate.config.sources import (
-    BrokerSourceSection,
-    LogSourceSection,
-    PostgresCdcSourceSection,
-    PostgresPollSourceSection,
-    SourceSection,
-)
+from headgate.config.sources import SourceSection
 
 __all__ = ["Needs", "needs_of", "used_destinations", "used_sources"]
-
-_ON_POSTGRES = (
-    PostgresCdcSourceSection, PostgresPollSourceSection, LogSourceSection, BrokerSourceSection,
-    LogDestinationSection, BrokerDestinationSection,
-)  # fmt: skip
 
 
 class Needs(NamedTuple):
@@ -49,8 +33,8 @@ def used_destinations(config: Config) -> dict[str, DestinationSection]:
 def needs_of(config: Config) -> Needs:
     """Which servers the file's own sections stand for: what names a server of its own does not count."""
     sections = [*used_sources(config).values(), *used_destinations(config).values()]
-    on_postgres = any(isinstance(each, _ON_POSTGRES) and each.url is None for each in sections)
+    used = {each.uses for each in sections if getattr(each, "url", None) is None}
     return Needs(
-        postgres=on_postgres or config.gateway.enabled or (config.broker.enabled and config.broker.url is None),
-        nats=any(isinstance(each, NatsDestinationSection) and each.url is None for each in sections),
+        postgres="postgres" in used or config.gateway.enabled or (config.broker.enabled and config.broker.url is None),
+        nats="nats" in used,
     )

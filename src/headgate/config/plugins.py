@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from headgate.config.base import PluginOptions, Section
+from headgate.config.base import PluginOptions
+from headgate.config.kinds import DestinationTable, SourceTable
 
 __all__ = ["PluginDestinationSection", "PluginSourceSection"]
 
 
-class PluginSourceSection(Section):
+class PluginSourceSection(SourceTable):
     """A source from an installed package, found by its entry point."""
 
     type: Literal["plugin"]
@@ -19,7 +20,7 @@ class PluginSourceSection(Section):
     options: PluginOptions = Field(default_factory=dict, repr=False, description="Whatever the plugin takes.")
 
 
-class PluginDestinationSection(Section):
+class PluginDestinationSection(DestinationTable):
     """A destination from an installed package, found by its entry point."""
 
     type: Literal["plugin"]

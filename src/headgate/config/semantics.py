@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
+from typing import get_args
 
-from headgate.config.destinations import EventLogDestinationSection, WebhookDestinationSection
+from headgate.config.destinations import WebhookDestinationSection
 from headgate.config.explain import Problem, dotted, line_of, nearest
 from headgate.config.models import Config, PipelineSection
 from headgate.config.needs import used_destinations, used_sources
 from headgate.config.places import KeyPath
-from headgate.config.sources import SourceSection, WebhookSourceSection
+from headgate.config.sources import SourceSection
 from headgate.config.transforms import DropTransform, FilterTransform, RenameTransform
 
 __all__ = ["FIXED_COLUMNS", "meaning_problems"]
 
 # Sources whose columns are known without looking; a test compares them with what Spark is told.
-_MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 FIXED_COLUMNS: dict[str, tuple[str, ...]] = {
-    "random": ("id", "kind", "customer", "amount", "note"),
-    "kafka": _MESSAGE,
-    "log": _MESSAGE,
-    "broker": ("id", "topic", "payload", "metadata", "at", "pos", "subscription_ids"),
-    "atproto": ("did", "collection", "rkey", "action", "rev", "cid", "record", "seq", "time", "kind"),
+    get_args(each.model_fields["type"].annotation)[0]: each.fixed_columns
+    for each in get_args(get_args(SourceSection)[0])
+    if each.fixed_columns
 }
-_UNPARTITIONED = ("webhook", "table", "broker", "eventlog")
 _ANYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened on
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -61,7 +58,7 @@ class _Finder:
         for name, pipeline in self._config.pipelines.items():
             path = ("pipelines", name)
             source = self._config.sources.get(pipeline.source)
-            if source is not None and source.type != "postgres-cdc":
+            if source is not None and not source.has_envelope:
                 yield from self._needs_topic(path, pipeline)
             if pipeline.topic is not None:
                 yield from self._topic((*path, "topic"), pipeline, source)
@@ -93,7 +90,7 @@ class _Finder:
             return
         for name in pipeline.destinations:
             section = self._config.destinations.get(name)
-            if section is not None and section.type in _UNPARTITIONED:
+            if section is not None and not section.has_partitions:
                 message = f"the destination {name} ({section.type}) has no partitions"
                 yield self._problem(path, message, "use bytes, or a destination of type nats, kafka, log or iggy")
 
@@ -134,9 +131,9 @@ class _Finder:
 
 def _columns(pipeline: PipelineSection, source: SourceSection | None) -> set[str] | None:
     """The columns at the end of the transforms; None if only Spark can tell."""
-    if source is None or source.type not in FIXED_COLUMNS:
+    if source is None or not source.fixed_columns:
         return None
-    known = set(FIXED_COLUMNS[source.type])
+    known = set(source.fixed_columns)
     for transform in pipeline.transforms:
         if isinstance(transform, DropTransform):
             known -= set(transform.columns)
@@ -156,9 +153,7 @@ def _listeners(config: Config) -> Iterator[tuple[KeyPath, str, int]]:
     if config.gateway.enabled:
         for host in config.gateway.hosts:
             yield ("gateway",), host, config.gateway.port
-    for name, source in used_sources(config).items():
-        if isinstance(source, WebhookSourceSection):
-            yield ("sources", name), source.host, source.port
-    for name, destination in used_destinations(config).items():
-        if isinstance(destination, EventLogDestinationSection):
-            yield ("destinations", name), destination.host, destination.port
+    for room, tables in (("sources", used_sources(config)), ("destinations", used_destinations(config))):
+        for name, table in tables.items():
+            if (place := table.listens_on) is not None:
+                yield (room, name), *place

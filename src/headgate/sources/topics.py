@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from headgate.config.base import Duration, Section
+from headgate.config.base import Duration
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.kafka.options import KafkaSourceOptions
 
 __all__ = ["TopicsSection"]
 
 
-class TopicsSection(Section):
+class TopicsSection(SourceTable):
     """What the sources that read topics share."""
+
+    fixed_columns: ClassVar[tuple[str, ...]] = (
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    )  # fmt: skip
 
     topics: tuple[str, ...] = option(
         KafkaSourceOptions, "subscribe", is_list=True, description='Names of topics: `["orders"]`.'

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headgate.config.base import SecretText, Section
+from headgate.config.base import SecretText
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["BrokerDestinationSection"]
 
 
-class BrokerDestinationSection(Section):
+class BrokerDestinationSection(DestinationTable):
     """Events of the broker in PostgreSQL, written by COPY."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
+    has_partitions: ClassVar[bool] = False
 
     type: Literal["broker"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from headgate.config.base import Section
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["ConsoleDestinationSection"]
 
 
-class ConsoleDestinationSection(Section):
+class ConsoleDestinationSection(DestinationTable):
     """Prints every row as one line on standard output."""
 
     type: Literal["console"]

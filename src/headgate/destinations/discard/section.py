@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from headgate.config.base import Section
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["DiscardDestinationSection"]
 
 
-class DiscardDestinationSection(Section):
+class DiscardDestinationSection(DestinationTable):
     """Counts rows and drops them, to see what a pipeline does without a destination."""
 
     type: Literal["discard"]

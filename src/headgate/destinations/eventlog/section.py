@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.base import Duration, SecretText, Size
+from headgate.config.kinds import DestinationTable
 from headgate.runtime.access import is_loopback
 
 __all__ = ["EventLogDestinationSection"]
 
 
-class EventLogDestinationSection(Section):
+class EventLogDestinationSection(DestinationTable):
     """A log of events in files of this machine, served by `headgate eventlog serve`."""
+
+    has_partitions: ClassVar[bool] = False
 
     type: Literal["eventlog"]
     path: Path | None = Field(None, description="Its directory, relative to `data_dir`.")
@@ -45,3 +48,7 @@ class EventLogDestinationSection(Section):
     def directory(self, name: str, data_dir: Path) -> Path:
         """Return the directory of the log of the destination `name`."""
         return data_dir / (self.path or Path("eventlogs") / name)
+
+    @property
+    def listens_on(self) -> tuple[str, int]:
+        return self.host, self.port

@@ -7,14 +7,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from headgate.config.base import Duration, SecretText, Section
+from headgate.config.base import Duration, SecretText
+from headgate.config.kinds import DestinationTable
 from headgate.config.options import option
 from headgate.destinations.iggy.options import IggyOptions
 
 __all__ = ["IggyDestinationSection"]
 
 
-class IggyDestinationSection(Section):
+class IggyDestinationSection(DestinationTable):
     """Topics of an Apache Iggy server. Needs `pip install 'headgate[iggy]'`."""
 
     type: Literal["iggy"]

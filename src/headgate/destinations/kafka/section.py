@@ -8,13 +8,14 @@ from pydantic import Field
 
 from headgate.config.base import Duration, Size
 from headgate.config.kafka import KafkaConnection
+from headgate.config.kinds import DestinationTable
 from headgate.config.options import option
 from headgate.destinations.kafka.options import KafkaOptions
 
 __all__ = ["KafkaDestinationSection"]
 
 
-class KafkaDestinationSection(KafkaConnection):
+class KafkaDestinationSection(DestinationTable, KafkaConnection):
     """Topics of a Kafka cluster. Every message is acknowledged by all replicas in sync, and carries its id."""
 
     type: Literal["kafka"]

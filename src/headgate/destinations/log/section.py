@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headgate.config.base import SecretText, Section
+from headgate.config.base import SecretText
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["LogDestinationSection"]
 
 
-class LogDestinationSection(Section):
+class LogDestinationSection(DestinationTable):
     """The log in PostgreSQL that the gateway serves to Kafka clients. Works without a running gateway."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
 
     type: Literal["log"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

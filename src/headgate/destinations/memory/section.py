@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from headgate.config.base import Section
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["MemoryDestinationSection"]
 
 
-class MemoryDestinationSection(Section):
+class MemoryDestinationSection(DestinationTable):
     """Keeps the last rows in the process, for tests and for `headgate status`."""
 
     type: Literal["memory"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.base import Duration, SecretText, Size
+from headgate.config.kinds import DestinationTable
 from headgate.config.options import option
 from headgate.destinations.nats.options import NatsOptions
 
 __all__ = ["NatsDestinationSection"]
 
 
-class NatsDestinationSection(Section):
+class NatsDestinationSection(DestinationTable):
     """A JetStream stream. Every message is acknowledged and carries an id by which replays are dropped."""
+
+    uses: ClassVar[Literal["nats"]] = "nats"
 
     type: Literal["nats"]
     url: SecretText | None = Field(None, description="Another server than `[nats]`.")

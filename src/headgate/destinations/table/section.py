@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headgate.config.base import SecretText, Section
+from headgate.config.base import SecretText
+from headgate.config.kinds import DestinationTable
 
 __all__ = ["TableDestinationSection"]
 
 
-class TableDestinationSection(Section):
+class TableDestinationSection(DestinationTable):
     """Parquet files, one directory per stream and topic. A batch is visible as a whole, and exactly once."""
+
+    has_partitions: ClassVar[bool] = False
 
     type: Literal["table"]
     path: SecretText | None = Field(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from headgate.config.base import Duration, SecretText, Section, Size
+from headgate.config.base import Duration, SecretText, Size
+from headgate.config.kinds import DestinationTable
 from headgate.config.options import option
 from headgate.config.webhook import WebhookSignatureSection
 from headgate.destinations.webhook.options import WebhookOptions
@@ -15,8 +16,10 @@ from headgate.destinations.webhook.options import WebhookOptions
 __all__ = ["WebhookDestinationSection"]
 
 
-class WebhookDestinationSection(Section):
+class WebhookDestinationSection(DestinationTable):
     """HTTP POST to one host, signed. A row is delivered when it is answered with a 2xx."""
+
+    has_partitions: ClassVar[bool] = False
 
     type: Literal["webhook"]
     url: SecretText = Field(description="`{stream}` and `{topic}` are filled in behind the host, percent-encoded.")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Section, Size
+from headgate.config.base import Size
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.atproto.options import AtprotoSourceOptions
 
 __all__ = ["AtprotoSourceSection"]
 
 
-class AtprotoSourceSection(Section):
+class AtprotoSourceSection(SourceTable):
     """Events of an AT Protocol relay: a row per change of a record, and one per change of an account."""
+
+    can_read_again: ClassVar[bool] = True  # the relay has it all
+    fixed_columns: ClassVar[tuple[str, ...]] = (
+        "did", "collection", "rkey", "action", "rev", "cid", "record", "seq", "time", "kind",
+    )  # fmt: skip
 
     type: Literal["atproto"]
     url: str = Field("", pattern=r"^(wss?://.+)?$", description="The relay: `wss://relay.example`.")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, SecretText, Section
+from headgate.config.base import Duration, SecretText
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.broker.options import BrokerSourceOptions
 
 __all__ = ["BrokerSourceSection"]
 
 
-class BrokerSourceSection(Section):
+class BrokerSourceSection(SourceTable):
     """Events of the broker in PostgreSQL, as a group of it gets them."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
+    fixed_columns: ClassVar[tuple[str, ...]] = ("id", "topic", "payload", "metadata", "at", "pos", "subscription_ids")
 
     type: Literal["broker"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

@@ -6,14 +6,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, Section, Size
+from headgate.config.base import Duration, Size
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.files.options import FileLinesOptions
 
 __all__ = ["FilesSourceSection"]
 
 
-class FilesSourceSection(Section):
+class FilesSourceSection(SourceTable):
     """Lines of files that grow, rotate, come and go; or Parquet files as they appear."""
 
     type: Literal["files"]

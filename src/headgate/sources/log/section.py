@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,8 @@ __all__ = ["LogSourceSection"]
 
 class LogSourceSection(TopicsSection):
     """Messages of the log in PostgreSQL, which Kafka clients write through the gateway."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
 
     type: Literal["log"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

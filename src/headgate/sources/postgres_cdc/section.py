@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from headgate.config.base import SecretText, Section, Size
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.postgres_cdc.options import CdcOptions
 
@@ -35,8 +36,12 @@ class DebeziumSection(Section):
     topic_heartbeat_prefix: str = Field("__debezium-heartbeat", description="Its topic is `{this}.{topic_prefix}`.")
 
 
-class PostgresCdcSourceSection(Section):
+class PostgresCdcSourceSection(SourceTable):
     """Every committed change of the tables of a publication, in commit order."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
+    has_envelope: ClassVar[bool] = True
+    can_read_again: ClassVar[bool] = True  # the slot has it all
 
     type: Literal["postgres-cdc"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

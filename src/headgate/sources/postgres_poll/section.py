@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, SecretText, Section
+from headgate.config.base import Duration, SecretText
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.postgres_poll.options import PollOptions
 
 __all__ = ["PostgresPollSourceSection"]
 
 
-class PostgresPollSourceSection(Section):
+class PostgresPollSourceSection(SourceTable):
     """The rows of a table in the order of a column that grows; delivered ones may be deleted or marked."""
+
+    uses: ClassVar[Literal["postgres"]] = "postgres"
 
     type: Literal["postgres-poll"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from headgate.config.base import Section
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.sources.random.options import RandomOptions
 
 __all__ = ["RandomSourceSection"]
 
 
-class RandomSourceSection(Section):
+class RandomSourceSection(SourceTable):
     """Made-up orders: the same seed gives the same rows, whatever crashes in between."""
+
+    fixed_columns: ClassVar[tuple[str, ...]] = ("id", "kind", "customer", "amount", "note")
 
     type: Literal["random"]
     rows_per_second: int = option(

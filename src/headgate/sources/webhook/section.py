@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from headgate.config.base import Duration, Name, Section, Size
+from headgate.config.base import Duration, Name, Size
+from headgate.config.kinds import SourceTable
 from headgate.config.options import option
 from headgate.config.webhook import WebhookSecret, WebhookSignatureSection
 from headgate.runtime.access import is_loopback
@@ -15,7 +16,7 @@ from headgate.sources.webhook.options import ReaderOptions, ServerOptions
 __all__ = ["WebhookSourceSection"]
 
 
-class WebhookSourceSection(Section):
+class WebhookSourceSection(SourceTable):
     """HTTP requests. Each is on disk before it is answered, and stays there until it is delivered."""
 
     type: Literal["webhook"]
@@ -61,3 +62,7 @@ class WebhookSourceSection(Section):
         if not is_loopback(self.host) and not self.keys and self.signature is None:
             raise ValueError(f"host {self.host} is not loopback, so anybody could send: set keys or signature")
         return self
+
+    @property
+    def listens_on(self) -> tuple[str, int]:
+        return self.host, self.port
