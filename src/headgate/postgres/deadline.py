@@ -1,4 +1,4 @@
-"""A statement that may not take longer than a time. Afterwards its connection is ready for the next, or broken.
+"""Statements that may not take longer than a time. Afterwards their connection is ready for the next, or broken.
 
 Cancelling a task inside the driver does not do: a driver that is interrupted while it sends leaves its connection in
 the middle of a message, and one that waits for a server that does not answer goes on waiting.
@@ -14,8 +14,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 
-__all__ = ["within"]
+__all__ = ["PromptConnection", "within"]
 
 T = TypeVar("T")
 _CANCELS, _CANCEL_S = 3, 1.0  # for the server to hear that nobody wants it any more, and again for it to obey
@@ -53,3 +54,52 @@ def _cut(connection: psycopg.AsyncConnection) -> None:
     """Whoever waits for the socket is told at once, whatever the other side does."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+class PromptConnection(psycopg.AsyncConnection):
+    """Every answer has the same time: a line that is deaf ends in an error, and not in silence.
+
+    For connections whose statements nobody else watches. What takes too long is cancelled; a server that does not
+    even answer to that loses the connection, and whoever waits gets an `OperationalError`.
+    """
+
+    patience_s: float = 60.0
+
+    async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        """Consume a generator of the driver: all that it sends and receives goes through here."""
+        watch = _Watch(self)
+        timer = asyncio.get_running_loop().call_later(self.patience_s, watch.begin)
+        try:
+            return await super().wait(gen, *args, **options)
+        except psycopg.OperationalError as error:
+            if watch.has_cut:
+                text = f"PostgreSQL has not answered for {self.patience_s:g} s"
+                raise psycopg.OperationalError(text) from error
+            raise
+        finally:
+            timer.cancel()
+            watch.end()
+
+
+class _Watch:
+    """Stops a statement whose time is over."""
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self._connection = connection
+        self._stopping: asyncio.Task[None] | None = None
+        self.has_cut = False
+
+    def begin(self) -> None:
+        self._stopping = asyncio.create_task(self._stop(), name="statement that takes too long")
+
+    def end(self) -> None:
+        if self._stopping is not None:
+            self._stopping.cancel()
+
+    async def _stop(self) -> None:
+        for _ in range(_CANCELS):
+            with suppress(psycopg.Error):
+                await self._connection.cancel_safe(timeout=_CANCEL_S)
+            await asyncio.sleep(_CANCEL_S)
+        self.has_cut = True
+        _cut(self._connection)

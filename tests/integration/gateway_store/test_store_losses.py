@@ -104,17 +104,33 @@ class Wire:
         self.is_cutting = False
         self.cut = asyncio.Event()
         self.deaf_connections = 0  # of the next ones: how many hear nothing once they are established
+        self.deaf_names: Counter[bytes] = Counter()  # the same, of applications
+        self._muted: set[asyncio.StreamWriter] = set()
+        self._over = asyncio.Event()
+        self._names: dict[asyncio.StreamWriter, bytes] = {}
         self._writers: set[asyncio.StreamWriter] = set()
+
+    def mute(self, name: bytes) -> None:
+        """From now on nothing that an application's connections say gets through, and nobody is told."""
+        found = {writer for writer, startup in self._names.items() if name in startup}
+        assert found
+        self._muted |= found
+
+    def _is_deaf(self, startup: bytes) -> bool:
+        self.deaf_connections -= (any_one := self.deaf_connections > 0)
+        names = [name for name, left in self.deaf_names.items() if left > 0 and name + b"\0" in startup]
+        self.deaf_names.subtract(names)
+        return any_one or bool(names)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_unix_connection(self._path)
         self._writers |= {writer, up_writer}
-        is_deaf, self.deaf_connections = self.deaf_connections > 0, max(0, self.deaf_connections - 1)
         try:
+            startup = await reader.read(1 << 16)  # who it is
+            self._names[up_writer] = startup
+            up_writer.write(startup)
             async with asyncio.TaskGroup() as tasks:
-                if is_deaf:
-                    up_writer.write(await reader.read(1 << 16))  # who it is; what it wants then gets lost
-                else:
+                if not self._is_deaf(startup):  # else what it wants gets lost
                     tasks.create_task(self._pump(reader, up_writer, is_answer=False))
                 tasks.create_task(self._pump(up_reader, writer, is_answer=True))
         finally:
@@ -127,11 +143,15 @@ class Wire:
                 self.is_cutting = False
                 self.cut.set()
                 break  # PostgreSQL has answered, so it has committed; the answer goes nowhere
-            writer.write(data)
-            await writer.drain()
+            if writer not in self._muted:
+                writer.write(data)
+                await writer.drain()
+        if writer in self._muted:
+            await self._over.wait()  # the server is not told that the line is cut, either
         writer.close()
 
     def close(self) -> None:
+        self._over.set()
         for writer in self._writers:
             writer.close()
 
@@ -201,6 +221,46 @@ async def test_a_line_that_is_deaf_from_the_start_is_given_up(
 
         await until(is_written)
         assert await values(store, made) == [b"v"]
+
+
+@pytest.mark.parametrize("part", ["inbox", "retention", "listener", "", "inbox later"])
+@in_loop
+async def test_a_deaf_line_of_any_part_is_told_and_given_up(own_url: str, topic: str, part: str) -> None:
+    """The connection stands, and what is said on it gets lost: from the first word on, or later."""
+    name, is_later = part.removesuffix(" later"), part.endswith(" later")
+    application = f"headgate gateway {name}".strip().encode()
+    told = {"listener": "notifications", "": "catalog"}.get(name, name)
+    settings = replace(QUIET, patience_s=0.5, upkeep_patience_s=0.5, inbox_interval_s=0.05, housekeeping_interval_s=0.1)
+    async with proxied(own_url) as (wire, url):
+        if not is_later and name:
+            wire.deaf_names[application] = 1
+        async with opened(url, settings) as store:
+            await store.catalog.create(topic, 1, {})
+            if is_later:
+                await until(lambda: _drained(own_url, topic, "before"))
+            if is_later or not name:
+                wire.mute(application)
+                await query(own_url, "select pg_notify('kafka_catalog', '')")
+            await until(lambda: _is_true(told in store.health.troubles))
+            assert "not answered" in store.health.troubles[told].why
+            await until(lambda: _drained(own_url, topic, "after"))
+            await until(lambda: _is_true(told not in store.health.troubles))
+            assert store.health.failures[told] >= 1
+
+
+async def _is_true(what: bool) -> bool:
+    return what
+
+
+async def _drained(url: str, topic: str, value: str) -> bool:
+    """Whether what SQL writes reaches the log, through the one who has the duty."""
+    found = "select 1 from kafka.messages where topic = %s and value = %s"
+    if await query(url, found, topic, value.encode()):
+        return True
+    waiting = await query(url, "select 1 from kafka.inbox")
+    if not waiting:
+        await query(url, "select kafka.produce(%s, 'k', %s)", topic, value)
+    return False
 
 
 @in_loop

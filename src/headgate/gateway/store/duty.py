@@ -9,16 +9,23 @@ from collections.abc import Awaitable, Callable
 import psycopg
 
 from headgate.gateway.health import Health
+from headgate.postgres import PromptConnection
 
 __all__ = ["Duty"]
 
 logger = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_CONNECT_TIMEOUT_S = 5
+# The server process of a line that was cut has not heard of it, and would keep the lock.
+_END_SQL = b"select pg_terminate_backend(pid) from pg_stat_activity where pid = %s and application_name = %s"
 
 
 class Duty:
-    """`work` is called again and again on a connection that holds the lock, with a pause in between."""
+    """`work` is called again and again on a connection that holds the lock, with a pause in between.
+
+    It may take as long as it likes, but no statement of it longer than `patience_s`.
+    """
 
     def __init__(
         self,
@@ -27,20 +34,24 @@ class Duty:
         interval_s: float,
         work: Callable[[psycopg.AsyncConnection], Awaitable[None]],
         health: Health,
+        patience_s: float,
     ) -> None:
         self.name = name
         self._url = url
         self._interval_s = interval_s
         self._work = work
         self._health = health
+        self._patience_s = patience_s
+        self._application = f"headgate gateway {name}"
+        self._last_pid: int | None = None  # of the connection before
 
     async def run(self) -> None:
-        name = f"headgate gateway {self.name}"
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
-                    self._url, autocommit=True, application_name=name
+                async with await PromptConnection.connect(
+                    self._url, autocommit=True, application_name=self._application, connect_timeout=_CONNECT_TIMEOUT_S
                 ) as connection:
+                    connection.patience_s = self._patience_s
                     await self._serve(connection)
             except psycopg.OperationalError as error:
                 logger.warning("%s is interrupted: %s", self.name, error)
@@ -48,6 +59,9 @@ class Duty:
             await asyncio.sleep(_RETRY_S)
 
     async def _serve(self, connection: psycopg.AsyncConnection) -> None:
+        if self._last_pid is not None:
+            await connection.execute(_END_SQL, [self._last_pid, self._application])
+        self._last_pid = connection.info.backend_pid
         is_ours = False
         while True:
             is_ours = is_ours or await self._is_ours(connection)

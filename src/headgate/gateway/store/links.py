@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from headgate.gateway.health import Health
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
+from headgate.postgres import PromptConnection
 
 __all__ = ["ANNOUNCING", "LISTENING", "LOG_CHANNEL", "Announcer", "Listener", "read_announcement"]
 
@@ -28,6 +29,7 @@ LOG_CHANNEL = "kafka_log"
 LISTENING, ANNOUNCING = "notifications", "announcements"  # as `Health` knows them
 _MAX_PAYLOAD_BYTES = 7900
 _BACKOFF_S = 0.5
+_CONNECT_TIMEOUT_S = 5
 _NAME = "headgate gateway listener"
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection]
@@ -101,8 +103,10 @@ class Listener:
         poll_interval_s: float,
         poll: Callable[[psycopg.AsyncConnection], Awaitable[None]],
         health: Health,
+        patience_s: float,
     ) -> None:
         self._url = url
+        self._patience_s = patience_s
         self._health = health
         self._poll_interval_s = poll_interval_s
         self._poll = poll
@@ -116,9 +120,10 @@ class Listener:
     async def run(self, on_lost: Callable[[], None]) -> None:
         while True:
             try:
-                async with await psycopg.AsyncConnection.connect(
-                    self._url, autocommit=True, application_name=_NAME
+                async with await PromptConnection.connect(
+                    self._url, autocommit=True, application_name=_NAME, connect_timeout=_CONNECT_TIMEOUT_S
                 ) as connection:
+                    connection.patience_s = self._patience_s
                     self._heard.clear()
                     await self._listen(connection)
             except psycopg.Error as error:

@@ -26,6 +26,8 @@ class StoreSettings:
     compaction_interval_s: float = 5.0
     compaction_keys: int = 500_000  # noted in one round; some 100 bytes each
     inbox_interval_s: float = 0.1
+    patience_s: float = 30.0  # for PostgreSQL's answer to a statement,
+    upkeep_patience_s: float = 600.0  # and to one of retention or compaction, which may rewrite a segment
 
     def append_s(self, size: int) -> float:
         """How long an append of so many bytes may take."""

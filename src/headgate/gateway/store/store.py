@@ -29,6 +29,7 @@ from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
 from headgate.kernels.log.positions import compile_ahead
+from headgate.postgres import PromptConnection
 from headgate.runtime.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -38,6 +39,7 @@ __all__ = ["Store"]
 logger = logging.getLogger(__name__)
 
 _POOL_TIMEOUT_S = 10.0
+_CONNECT_TIMEOUT_S = 5
 
 
 class Store:
@@ -51,7 +53,13 @@ class Store:
             url,
             min_size=1,
             max_size=settings.pool_size,
-            kwargs={"autocommit": True, "application_name": "headgate gateway"},
+            connection_class=PromptConnection,
+            configure=self._configure,
+            kwargs={
+                "autocommit": True,
+                "application_name": "headgate gateway",
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+            },
             timeout=_POOL_TIMEOUT_S,
             open=False,
         )
@@ -60,12 +68,16 @@ class Store:
         self._writer = Writer(url, settings, self._committed, health)
         self._reader = Reader(self.pool, self.tails)
         self._announcer = Announcer(self.pool, settings.announce_interval_s, health)
-        self._listener = Listener(url, settings.poll_interval_s, self._poll, health)
+        self._listener = Listener(url, settings.poll_interval_s, self._poll, health, settings.patience_s)
         self._catalog_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         # Few: what they inflate is counted when it is there.
         self._workers = ThreadPoolExecutor(settings.inflaters, "headgate gateway inflater")
         self._url = url
+
+    async def _configure(self, connection: psycopg.AsyncConnection) -> None:
+        assert isinstance(connection, PromptConnection)
+        connection.patience_s = self._settings.patience_s
 
     @classmethod
     async def open(cls, url: str, *, settings: StoreSettings | None = None, health: Health | None = None) -> Self:
@@ -97,12 +109,14 @@ class Store:
         """What one gateway does for all."""
         settings = self._settings
         inbox = Inbox(self._committed, self._rejected)
-        works: list[tuple[str, float, Callable[[psycopg.AsyncConnection], Awaitable[None]]]] = [
-            ("inbox", settings.inbox_interval_s, inbox.drain),
-            ("retention", settings.housekeeping_interval_s, partial(retain, settings=settings, on_moved=self._moved)),
-            ("compaction", settings.compaction_interval_s, partial(compact, max_keys=settings.compaction_keys)),
+        retention = partial(retain, settings=settings, on_moved=self._moved)
+        compaction = partial(compact, max_keys=settings.compaction_keys)
+        soon_s, late_s = settings.patience_s, settings.upkeep_patience_s
+        return [
+            Duty("inbox", self._url, settings.inbox_interval_s, inbox.drain, self.health, soon_s),
+            Duty("retention", self._url, settings.housekeeping_interval_s, retention, self.health, late_s),
+            Duty("compaction", self._url, settings.compaction_interval_s, compaction, self.health, late_s),
         ]
-        return [Duty(name, self._url, interval_s, work, self.health) for name, interval_s, work in works]
 
     async def close(self) -> None:
         """Finish what is queued, then let go of everything."""
