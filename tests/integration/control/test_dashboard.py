@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -27,6 +28,13 @@ class BrokerShop(Shop):
     """A shop with a broker in a database."""
 
     found = Stores()
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.servers: dict[str, Any] = {}
+
+    def status(self) -> dict[str, Any]:
+        return super().status() | self.servers
 
     def stores(self) -> Stores:
         return self.found
@@ -118,6 +126,19 @@ def test_a_database_that_is_away_takes_only_its_panel(shop: BrokerShop, client: 
     assert "this cannot be shown now" in page
     assert "s3cret" not in page
     assert "plain" in page
+
+
+def test_a_gateway_tells_its_trouble_when_its_tables_cannot_be_read(shop: BrokerShop, client: httpx.Client) -> None:
+    shop.found = Stores(gateway_url="postgres://me:s3cret@127.0.0.1:1/x")
+    shop.servers["gateway"] = {
+        "status": "degraded", "advertised": "here:9092", "connections": 3, "error": None,
+        "troubles": {"writer": "the connection <is> lost"},
+    }  # fmt: skip
+    page = client.get("/").text
+    assert "writer does not work: the connection &lt;is&gt; lost" in page
+    assert "this cannot be shown now" in page
+    assert "There is no topic" not in page
+    assert "s3cret" not in page
 
 
 def test_the_token_is_traded_for_a_cookie_that_only_shows(guarded: httpx.Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -102,7 +103,7 @@ def no_writing_through(gateway: GatewayThread) -> Iterator[None]:
 
 
 def test_trouble_is_seen_from_outside(config: Path, fresh_database: str, topic: str) -> None:  # noqa: F811
-    """In `/ready`, `/status` and the metrics of a running service."""
+    """In `/ready`, `/status`, the metrics and the page of a running service."""
     run_file = config.parent / "data" / "run" / "control.json"
     with headgate("run", config=config):
         wait_for(run_file.exists, "it did not start")
@@ -115,6 +116,10 @@ def test_trouble_is_seen_from_outside(config: Path, fresh_database: str, topic: 
             assert told["status"] == "degraded"
             assert "take_inbox" in told["troubles"]["inbox"]
             assert 'headgate_gateway_trouble{part="inbox"} 1.0' in httpx.get(f"{url}/metrics").text
+            page = httpx.get(f"{url}/").text
+            assert '<span class="pill warn">degraded</span>' in page
+            assert re.search(r'<p class="bad">inbox does not work: [^<]*take_inbox', page)
             admin.execute("alter function kafka.take_inbox_away rename to take_inbox")
         wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, "it never recovered")
         assert 'headgate_gateway_trouble{part="inbox"} 0.0' in httpx.get(f"{url}/metrics").text
+        wait_for(lambda: "does not work" not in httpx.get(f"{url}/").text, "the page still says so")

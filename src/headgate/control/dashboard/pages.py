@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from headgate import __version__
-from headgate.control.dashboard.panels import PANELS, Panel, Shown, health
+from headgate.control.dashboard.panels import PANELS, Panel, Shown, health, unread
 from headgate.control.dashboard.sessions import LIFETIME_S, Attempts, Sessions
 from headgate.control.problems import too_many
 from headgate.model import HeadgateError
@@ -134,7 +134,7 @@ class _Pages:
             found = panel.find(service)
             template = self._templates.get_template(f"{panel.name}.html")
         except (psycopg.Error, HeadgateError) as error:
-            found = {"problem": f"this cannot be shown now: {type(error).__name__}"}
+            found = {"problem": unread(error)}
             template = self._templates.get_template("problem.html")
         return template.render(panel=panel, **found)
 

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import psycopg
+
 from headgate.control.dashboard.stores import Stores, read_broker, read_gateway
 from headgate.model import Status
 from headgate.pipeline.report import Report
 
-__all__ = ["PANELS", "Panel", "Shown"]
+__all__ = ["PANELS", "Panel", "Shown", "health", "unread"]
 
 
 class Shown(Protocol):
@@ -62,17 +64,34 @@ def _pipelines(service: Shown) -> dict[str, Any]:
     return {"pipelines": [report.as_dict() for report in service.reports()]}
 
 
+def unread(error: Exception) -> str:
+    """Without its words, in which there may be an address."""
+    return f"this cannot be shown now: {type(error).__name__}"
+
+
 def _gateway(service: Shown) -> dict[str, Any]:
-    return {"gateway": service.status().get("gateway"), **read_gateway(service.stores())}
+    """If the tables cannot be read, the process may still know why."""
+    found: dict[str, Any] = {"gateway": service.status().get("gateway"), "unread": "", "topics": [], "groups": []}
+    try:
+        return found | read_gateway(service.stores())
+    except psycopg.Error as error:
+        if found["gateway"] is None:
+            raise
+        return found | {"unread": unread(error)}
 
 
 def _broker(service: Shown) -> dict[str, Any]:
     stores = service.stores()
-    return {
+    found = {
         "process": service.status().get("broker"),
         "known": stores.broker_url is not None,
-        "broker": read_broker(stores),
+        "broker": None,
+        "unread": "",
     }
+    try:
+        return found | {"broker": read_broker(stores)}
+    except psycopg.Error as error:
+        return found | {"unread": unread(error)}
 
 
 def _relay(service: Shown) -> dict[str, Any]:
