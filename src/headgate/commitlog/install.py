@@ -12,7 +12,17 @@ __all__ = ["VERSION", "install"]
 
 # In the order in which they are run; the version of a schema is how many of them it has had. Never edit the past:
 # a released file stays as it is, and changes come as a file of their own.
-_STEPS = ("log.sql", "door.sql", "brokers.sql", "groups.sql", "writers.sql", "inbox.sql", "queries.sql", "versions.sql")
+_STEPS = (
+    "log.sql",
+    "door.sql",
+    "brokers.sql",
+    "groups.sql",
+    "writers.sql",
+    "inbox.sql",
+    "queries.sql",
+    "versions.sql",
+    "comments.sql",
+)
 VERSION = len(_STEPS)
 
 _LOCK = 0x6B61666B61  # "kafka": the advisory lock that installers queue at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -14,13 +15,15 @@ import pytest
 from headgate.commitlog import append, prepare
 from headgate.wire.kafka import Record, encode_batch
 from tests.integration.commitlog.log_topics import NOW, RULES, create
+from tests.stock import both_servers
 
 COLUMNS = 'partition, "offset", global_offset, key, value, headers, "timestamp"'
 
 
-@pytest.fixture(scope="module")
-def door(log_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(log_url, autocommit=True) as connection:
+@pytest.fixture(scope="module", params=both_servers)
+def door(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
+    url = request.getfixturevalue("log_url" if request.param == "embedded" else "stock_log_url")
+    with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 
@@ -81,6 +84,33 @@ def test_nothing_is_there(door: psycopg.Connection) -> None:
     create(door, name)
     for call in ("newest(%s)", "after(%s, 0)", "since(%s, now())", "newest('nowhere' || %s)"):
         assert rows(door, f"select * from kafka.{call}", name) == []
+
+
+def test_the_view_names_what_is_answered_by_index(door: psycopg.Connection) -> None:
+    """In the words of its comments: each function is there, with as many arguments."""
+    ((view,),) = rows(door, "select obj_description('kafka.messages'::regclass)")
+    columns = "select col_description(attrelid, attnum) from pg_attribute where attrelid = 'kafka.messages'::regclass"
+    told = " ".join([view, *(text for (text,) in rows(door, columns) if text)])
+    named = dict(re.findall(r"kafka\.(\w+)\(([^)]*)\)", told))
+    assert set(named) == {"newest", "since", "after", "read", "message"}
+    for name, arguments in named.items():
+        ((most, least, comment),) = rows(
+            door,
+            "select pronargs, pronargs - pronargdefaults, obj_description(oid) from pg_proc"
+            " where proname = %s and pronamespace = 'kafka'::regnamespace",
+            name,
+        )
+        assert least <= len(arguments.split(",")) <= most
+        assert comment.endswith("by index")
+
+
+@pytest.mark.parametrize("condition", ["topic = %s", "topic = %s and partition = 1"])
+def test_a_topic_is_found_by_index_in_the_view(door: psycopg.Connection, topic: str, condition: str) -> None:
+    """What other topics hold costs nothing."""
+    query = f"select count(*) from kafka.messages where {condition}"
+    before = blocks(door, query, topic)
+    written(door, batches=600, partitions=1)
+    assert blocks(door, query, topic) < 1.5 * before + 60
 
 
 def blocks(door: psycopg.Connection, query: str, topic: str) -> int:
