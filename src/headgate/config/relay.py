@@ -48,6 +48,8 @@ class RelayLimits(Section):
     host_lookups: int = Field(16, ge=1, description="Of them, for one host.")
     web_lookups: int = Field(32, ge=1, le=48, description="Documents of did:web asked for at once.")
     host_web_lookups: int = Field(4, ge=1, description="Of them, for one host.")
+    status_lookups: int = Field(16, ge=0, le=64, description="Hosts asked for a new account's status at once; 0: none.")
+    host_status_lookups: int = Field(2, ge=1, description="Of them, for one host.")
     cached_documents: int = Field(250_000, ge=1, description="DID documents in memory.")
     host_events: int = Field(2_000, ge=1, description="Events of a host on their way.")
     host_bytes: Size = Field(16 << 20, ge=1, description="And their bytes.")

@@ -17,11 +17,14 @@ from headgate.relay.ledger import Ledger
 from headgate.relay.net import Fetcher
 from headgate.relay.options import RelayOptions
 from headgate.relay.resolve import Places, Resolver
+from headgate.relay.statuses import Statuses
 from headgate.relay.store import Store
 from headgate.relay.track import HostRead
 from headgate.relay.workers import open_judges
 
 __all__ = ["Ingest", "open_ingest"]
+
+_STATUS_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Ingest:
     ledger: Ledger
     intake: Intake
     hosts: Hosts
+    statuses: Statuses
 
 
 @asynccontextmanager
@@ -47,6 +51,11 @@ async def open_ingest(
     ledger = Ledger()
     async with (
         Fetcher(allow_private=options.allow_private) as fetcher,
+        Fetcher(
+            allow_private=options.allow_private,
+            timeout_s=_STATUS_TIMEOUT_S,
+            connections=max(1, options.status_lookups),
+        ) as status_fetcher,
         open_judges(options.workers, options.policy) as judges,
     ):
         resolver = Resolver(
@@ -63,8 +72,15 @@ async def open_ingest(
                 for host, read in (read_before or {}).items():
                     intake.track(host).read_before = read
                 hosts = Hosts(options, store, intake, fetcher)
+                places = Places(max(1, options.status_lookups), max(1, options.host_status_lookups))
+                statuses = Statuses(status_fetcher, places, intake.heard_status)
+                if options.status_lookups:
+                    intake.statuses = statuses
                 async with hosts:
-                    yield Ingest(options, store, fetcher, resolver, ledger, intake, hosts)
+                    try:
+                        yield Ingest(options, store, fetcher, resolver, ledger, intake, hosts, statuses)
+                    finally:
+                        await statuses.close()
         finally:
             if hosts is not None:
                 hosts.save_cursors()

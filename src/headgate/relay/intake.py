@@ -30,6 +30,7 @@ from headgate.relay.events import account_frame, resynced
 from headgate.relay.ledger import Ledger
 from headgate.relay.options import RelayOptions
 from headgate.relay.resolve import Resolver
+from headgate.relay.statuses import Statuses
 from headgate.relay.store import AccountRow, Store
 from headgate.relay.track import HostRead, Item, Room, Track
 from headgate.relay.verdict import Accepted, NeedsDocument, Rejected, Verdict
@@ -74,6 +75,7 @@ class Intake:
         self._options, self._store, self._resolver, self.ledger = options, store, resolver, ledger
         self._judges, self._sequenced = judges, sequenced
         self.accounts = Accounts(store, options)
+        self.statuses: Statuses | None = None  # None: hosts are not asked for the status of accounts
         self._room = Room(options.hold)
         self._tracks: dict[str, Track] = {}
         self._lanes: dict[tuple[str, str], _Lane] = {}
@@ -270,11 +272,20 @@ class Intake:
         if reason is not None:
             self._drop(item, reason, "")
             return
+        self._ask_status(item, verdict, row)
         new = self.accounts.after(verdict, item.host, row)
         if isinstance(verdict.event, Account) and new.local_status is not None:
             verdict = self._combined(verdict, new)
         self.accounts.ahead(new)
         self._place(item, verdict, new, resync=resync)
+
+    def _ask_status(self, item: Item, verdict: Accepted, row: AccountRow | None) -> None:
+        if self.statuses is None:
+            return
+        if isinstance(verdict.event, Account):
+            self.statuses.outdated(item.did)
+        elif row is None or not row.host:
+            self.statuses.ask(item.did, item.host)
 
     def _combined(self, verdict: Accepted, row: AccountRow) -> Accepted:
         frame = account_frame(row, verdict.frame.body)
@@ -309,6 +320,23 @@ class Intake:
         self._room.leave(track, item.cost)
         if self._room.events == 0:
             self._quiet.set()
+
+    async def heard_status(self, did: str, host: str, status: str) -> None:
+        """An account is not active, as its host answers: as if the host had sent an #account that says so."""
+        await self._load([did])
+        row = self.accounts.get(did)
+        is_news = row is not None and row.host == host and row.active
+        if row is None or not is_news or self.statuses is None or not self.statuses.is_wanted(did):
+            return
+        new = replace(row, active=False, status=status)
+        self.accounts.ahead(new)
+        frame = account_frame(new, {})
+        try:
+            await self._sequenced(Accepted(frame, read_event(frame), new.state), "", 0)
+        except Exception as error:
+            self._fail(error)
+        else:
+            self.accounts.safe(new)
 
     # What operators decide.
 

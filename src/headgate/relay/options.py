@@ -41,6 +41,8 @@ class RelayOptions:
     host_lookups: int = 16  # of them, for accounts of one host
     web_lookups: int = 32  # documents of did:web: whoever has the name may take his time
     host_web_lookups: int = 4
+    status_lookups: int = 16  # accounts that are new, whose hosts are asked for their status at once; 0: nobody asks
+    host_status_lookups: int = 2
     cached_documents: int = 250_000
     refresh_s: float = 2.0  # the shortest time between two lookups of one DID
 
