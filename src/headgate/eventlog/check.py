@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from headgate.eventlog.files import LogFiles, mapped
 from headgate.eventlog.reader import LogReader
@@ -28,7 +29,7 @@ from headgate.eventlog.records import (
 from headgate.model import StateError
 from headgate.runtime.files import replace_file
 
-__all__ = ["LogReport", "check_log", "repair_log"]
+__all__ = ["LogReport", "Look", "check_log", "look_at", "missing_of", "repair_log", "segments_of"]
 
 
 @dataclass(slots=True)
@@ -56,9 +57,41 @@ class _Looked:
     damage: list[Damage]
 
 
+class Look(NamedTuple):
+    """One segment, looked at."""
+
+    bytes: int
+    damage: list[Damage]
+
+
 def check_log(path: Path) -> LogReport:
     """Read everything. The log may be written meanwhile: only what was durable at the beginning is looked at."""
     return _report(path, [])
+
+
+def segments_of(path: Path) -> list[int]:
+    """By which `look_at` knows them."""
+    return LogFiles(path).starts()
+
+
+def look_at(path: Path, start: int) -> Look | None:
+    """One segment, as `check_log` sees it; None if it is no longer there."""
+    files, report = LogFiles(path), LogReport()
+    _check_is_log(files)
+    with LogReader(path) as reader:
+        last = reader.head_seq
+    following = next((each for each in files.starts() if each > start), None)
+    try:
+        found = _look(files, start, last, following, report)
+    except FileNotFoundError:
+        return None
+    return Look(report.bytes, found.damage)
+
+
+def missing_of(path: Path) -> list[Damage]:
+    """Segments that should be there."""
+    files = LogFiles(path)
+    return _missing(files, files.starts())
 
 
 def repair_log(path: Path) -> LogReport:
@@ -91,10 +124,15 @@ def _report(path: Path, looked: list[_Looked]) -> LogReport:
         found = _look(files, start, last, following, report)
         looked.append(found)
         report.damage += found.damage
-    for missing in files.missing(starts):
-        where = str(files.segment(missing.start))
-        report.damage.append(Damage(where, 0, missing.size, missing.start - 1, missing.last_seq + 1))
+    report.damage += _missing(files, starts)
     return report
+
+
+def _missing(files: LogFiles, starts: list[int]) -> list[Damage]:
+    return [
+        Damage(str(files.segment(each.start)), 0, each.size, each.start - 1, each.last_seq + 1)
+        for each in files.missing(starts)
+    ]
 
 
 def _check_is_log(files: LogFiles) -> None:

@@ -18,6 +18,7 @@ from headgate.wire.atproto import Reason
 __all__ = ["counters", "exposition", "unverified_fraction"]
 
 _MOST_HOSTS = 50
+_MOST_DAMAGE = 20
 _HOST_COUNTS: tuple[tuple[str, str, Callable[[HostBook], int]], ...] = (
     ("events_received", "Frames of one of the busiest hosts.", lambda book: book.received),
     ("events_accepted", "Those that were sent on.", lambda book: book.accepted),
@@ -50,7 +51,18 @@ def counters(parts: Parts, listeners: dict[str, int]) -> dict[str, Any]:
         "seq": parts.reader.head_seq,
         "hosts": _by_status(parts),
         "listeners": listeners,
+        "log_damaged_places": len(parts.inspection.damage),
+        "log": _log_state(parts),
     }
+
+
+def _log_state(parts: Parts) -> dict[str, Any]:
+    """What the inspection of the log has found; of a log that is damaged all over, the first places."""
+    found = parts.inspection
+    said: dict[str, Any] = {"inspected_bytes": found.bytes, "inspections": found.rounds}
+    if found.damage:
+        said["damage"] = [each.text for each in found.damage[:_MOST_DAMAGE]]
+    return said | ({"problem": found.problem} if found.problem else {})
 
 
 def exposition(parts: Parts, listeners: dict[str, int]) -> bytes:
@@ -91,9 +103,16 @@ class _Collector(Collector):
             "durable_seconds", "Time from a verdict to its event on the disk.", self._parts.sequencer.timings
         )
         yield _histogram("lookup_seconds", "Time to fetch a DID document.", self._parts.ingest.resolver.timings)
+        yield _labelled(
+            "status_lookups", "New accounts, by the status that their host gives.", self._parts.ingest.statuses.counts
+        )
         files = self._parts.reader.files
         yield _gauge("log_bytes", "Size of the log on the disk.", files.size())
         yield _gauge("log_oldest_seq", "The first number that is kept.", self._parts.reader.oldest_seq)
+        inspection = self._parts.inspection
+        yield _gauge("log_damaged_places", "Places of the log that cannot be read.", len(inspection.damage))
+        yield _counter("log_inspected_bytes", "Bytes of the log that were looked through.", inspection.bytes)
+        yield _gauge("log_inspected_at", "When all of the log had last been looked through.", inspection.finished_at)
         yield from self._of_hosts()
         for name, value in self._listeners.items():
             yield _gauge(f"fanout_{name}", f"The fan-out's {name.replace('_', ' ')}.", value)

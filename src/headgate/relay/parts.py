@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.eventlog import LogReader
+from headgate.eventlog.inspection import Inspection
 from headgate.relay.backfill import Backfill
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.hosts import Hosts
@@ -28,6 +29,7 @@ class Parts:
     sequencer: Sequencer
     reader: LogReader
     backfill: Backfill
+    inspection: Inspection
 
     @property
     def hosts(self) -> Hosts:

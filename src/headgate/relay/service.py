@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from headgate.eventlog import EventLog, LogOptions, LogWriter
 from headgate.eventlog.fanout import FanOut, FanOutOptions
+from headgate.eventlog.inspection import Inspection
 from headgate.model import HeadgateError
 from headgate.relay.admin import admin_routes
 from headgate.relay.backfill import Backfill
@@ -108,13 +109,15 @@ async def open_relay(settings: RelaySettings) -> AsyncIterator[Relay]:
         )
         backfill.start()
         stack.push_async_callback(backfill.close)
-        parts = Parts(ingest, store, index, sequencer, reader, backfill)
+        inspection = Inspection(directory / "log")
+        parts = Parts(ingest, store, index, sequencer, reader, backfill, inspection)
         front = _front(settings, parts)
         await front.start(listener)
         stack.push_async_callback(front.close)
         tasks = [
             asyncio.create_task(sequencer.keep_checking(store)),
             asyncio.create_task(_find_hosts(settings, ingest.hosts)),
+            asyncio.create_task(inspection.run()),
         ]
         stack.push_async_callback(end, *tasks)
         yield Relay(url_of(listener), parts, front, recovered)

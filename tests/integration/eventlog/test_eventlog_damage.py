@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ from headgate.cli.eventlog import eventlog
 from headgate.eventlog import Entry, LogOptions, LogReader, LogWriter
 from headgate.eventlog.check import check_log, repair_log
 from headgate.eventlog.fanout import FanOutOptions
+from headgate.eventlog.inspection import Inspection
 from headgate.model import OccupiedError, StateError
+from headgate.runtime.ending import end
 from tests.integration.eventlog.served_log import in_loop, live
 
 SMALL = LogOptions(segment_events=10)
@@ -49,6 +53,35 @@ async def test_listeners_are_told_and_the_rest_is_replayed(tmp_path: Path) -> No
         assert (len(set(numbers)), sorted(numbers)) == (29, numbers)
         [note] = [each for each in said if "info" in each]
         assert note["info"] == "DamagedLog"
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait for what tells nobody that it has happened."""
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_damage_that_comes_later_is_found_and_what_is_mended_forgotten(tmp_path: Path) -> None:
+    written(tmp_path)
+    inspection = Inspection(tmp_path, share=1.0, round_s=0.01)
+    running = asyncio.create_task(inspection.run())
+
+    async def until(*places: tuple[int, int]) -> None:
+        await eventually(lambda: [(each.after, each.before) for each in inspection.damage] == list(places))
+
+    await eventually(lambda: inspection.rounds > 0)
+    await until()
+    sound = (tmp_path / "evts-11").read_bytes()
+    harm(tmp_path, "evts-11")
+    await until((12, 14))
+    (tmp_path / "evts-31").unlink()
+    await until((12, 14), (30, 41))
+    (tmp_path / "evts-11").write_bytes(sound)
+    await until((30, 41))
+    (tmp_path / "head").rename(tmp_path / "away")
+    await eventually(lambda: inspection.problem != "")
+    await end(running)
 
 
 def test_a_repair_saves_what_is_sound_and_says_what_is_lost(tmp_path: Path) -> None:
