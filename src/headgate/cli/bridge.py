@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import quote
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
+from headgate.cli.environment import nats_url, postgres_url
 from headgate.cli.reset import reset_stopped
 from headgate.cli.run import run_service
 from headgate.config import Config
@@ -159,27 +158,3 @@ def bridge_settings(
 def pipeline_of(slot: str) -> str:
     """The name of a bridge's pipeline."""
     return slot.replace("_", "-")
-
-
-def postgres_url(environ: Mapping[str, str]) -> str:
-    """The server that the environment names, or the embedded one."""
-    if "PG_HOST" not in environ:
-        return "embedded"
-    user = _user(environ, "POSTGRES_BRIDGE_USER", "POSTGRES_BRIDGE_PASSWORD")
-    port, database = environ.get("PG_PORT", "5432"), quote(environ.get("PG_DB", "postgres"), safe="")
-    return f"postgres://{user}{environ['PG_HOST']}:{port}/{database}"
-
-
-def nats_url(environ: Mapping[str, str]) -> str:
-    """The server that the environment names, or the embedded one."""
-    if "NATS_HOST" not in environ:
-        return "embedded"
-    user = _user(environ, "NATS_BRIDGE_USER", "NATS_BRIDGE_PASSWORD")
-    return f"nats://{user}{environ['NATS_HOST']}:{environ.get('NATS_PORT', '4222')}"
-
-
-def _user(environ: Mapping[str, str], user: str, password: str) -> str:
-    if user not in environ:
-        return ""
-    secret = f":{quote(environ[password], safe='')}" if password in environ else ""
-    return f"{quote(environ[user], safe='')}{secret}@"

@@ -14,7 +14,7 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from headgate.cli.bridge import nats_url
+from headgate.cli.environment import nats_url
 from headgate.cli.output import JsonOption, data_console, note, note_console, print_json
 from headgate.consume.link import Link
 from headgate.model import HeadgateError, UsageError

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headgate.relay.service import RelaySettings
 from headgate.runtime.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from headgate.relay.service import RelaySettings
 
 __all__ = ["RelayProcess"]
 

@@ -38,7 +38,6 @@ from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.pipeline.turns import StartTurns
-from headgate.relay.configured import settings_from
 from headgate.snapshots import SnapshotService, open_snapshot_services
 from headgate.sources.postgres_snapshot.plan import table_name
 
@@ -163,6 +162,8 @@ class Service:
     def _start_relay(self) -> None:
         if not self._config.relay.enabled:
             return
+        from headgate.relay.configured import settings_from  # needs the extra `relay`
+
         self._say("starting the relay")
         self._relay = RelayProcess(settings_from(self._config.relay, self._config.project.data_dir / "relay"))
         self._relay.start()
