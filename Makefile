@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CODE := src tests bench conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test broker package lint format bench conformance lock clean
+.PHONY: help demo test check broker package lint format bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C e
 
 test: $(READY) ## Run every test, with real servers
 	@$(BIN)/pytest --cache-clear -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python -m tests.again $$?
+
+check: lint ## Lint and the tests that need no server: for the inner loop
+	@$(BIN)/pytest -q -n 2 -m "not spark" tests/unit $(ARGS)
 
 broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
 	@export HEADGATE_TEST_BROKER=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
