@@ -8,7 +8,9 @@ from statistics import median
 import psycopg
 
 from bench.harness import Bench
-from headgate.commitlog import Rules, append, install, prepare
+from headgate.commitlog.append import append
+from headgate.commitlog.install import install
+from headgate.commitlog.prepare import Rules, prepare
 from headgate.commitlog.topics import ensure_topic
 from headgate.embedded import Stack
 from headgate.wire.kafka import Record, encode_batch

@@ -16,8 +16,9 @@ import pytest
 
 from headgate.broker import Message, install, publish_sync
 from headgate.cli.reset import reset_stopped
-from headgate.commitlog import Rules, append, prepare
-from headgate.commitlog import install as install_log
+from headgate.commitlog.append import append
+from headgate.commitlog.install import install as install_log
+from headgate.commitlog.prepare import Rules, prepare
 from headgate.commitlog.topics import ensure_topic
 from headgate.config import load
 from headgate.demo.network.repository import Repository, create

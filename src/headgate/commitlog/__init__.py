@@ -9,10 +9,3 @@
 The tables are described in `sql/log.sql`, what SQL users see of them in `sql/door.sql`. The gateway has the same log
 with an event loop, see `headgate.gateway.store`.
 """
-
-from headgate.commitlog.append import Appended, append
-from headgate.commitlog.install import install
-from headgate.commitlog.prepare import Batch, Rules, prepare
-from headgate.commitlog.read import Read, Stored, read
-
-__all__ = ["Appended", "Batch", "Read", "Rules", "Stored", "append", "install", "prepare", "read"]

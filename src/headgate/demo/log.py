@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import psycopg
 
-from headgate.commitlog import install
+from headgate.commitlog.install import install
 from headgate.commitlog.topics import ensure_topic
 from headgate.model import OccupiedError
 from headgate.runtime.listening import listen

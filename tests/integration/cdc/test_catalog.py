@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from headgate.kernels.changes import RangeDecoder
-from headgate.kernels.changes.frames import SchemaFrame, TypesFrame
+from headgate.kernels.frames import SchemaFrame, TypesFrame
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.process import ReaderProcess
 from headgate.sources.postgres_cdc.ranges import spool_buffers

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.kernels.changes.frames import COUNT_AT
+from headgate.kernels.frames import COUNT_AT
 from headgate.postgres.continuity import WalPosition
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.process import ReaderProcess

@@ -8,7 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from headgate.commitlog import install
+from headgate.commitlog.install import install
 from headgate.embedded import Endpoints
 from tests.gateway.servers import new_database
 from tests.stock import stock_url

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import psycopg
 from psycopg.types.json import Jsonb
 
-from headgate.commitlog import Batch, Rules, prepare
 from headgate.commitlog.configs import retention_class
+from headgate.commitlog.prepare import Batch, Rules, prepare
 from headgate.wire.kafka import Record, encode_batch
 
 NOW = time.time_ns() // 1_000_000

@@ -8,7 +8,8 @@ import threading
 import psycopg
 import pytest
 
-from headgate.commitlog import append, read
+from headgate.commitlog.append import append
+from headgate.commitlog.read import read
 from headgate.wire.kafka import read_records
 from headgate.wire.kafka.error_codes import ErrorCode
 from tests.integration.commitlog.log_topics import batch, create

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.commitlog import Rules, append, prepare
+from headgate.commitlog.append import append
+from headgate.commitlog.prepare import Rules, prepare
 from headgate.wire.kafka import Codec, Record, encode_batch, read_records
 from tests.integration.commitlog.log_topics import NOW, RULES, batch, create
 from tests.property.commitlog.commitlog_strategies import codecs, record_lists

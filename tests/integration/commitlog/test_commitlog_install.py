@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from headgate.commitlog import append
+from headgate.commitlog.append import append
 from headgate.commitlog.install import VERSION, install
 from headgate.embedded import Endpoints
 from headgate.model import AuthError, OccupiedError, StateError

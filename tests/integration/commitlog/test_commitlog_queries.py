@@ -12,7 +12,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from headgate.commitlog import append, prepare
+from headgate.commitlog.append import append
+from headgate.commitlog.prepare import prepare
 from headgate.wire.kafka import Record, encode_batch
 from tests.integration.commitlog.log_topics import NOW, RULES, create
 from tests.stock import both_servers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from headgate.commitlog import Batch, append
-from headgate.commitlog.append import append_arguments
+from headgate.commitlog.append import append, append_arguments
+from headgate.commitlog.prepare import Batch
 from tests.integration.commitlog.log_topics import batch, create
 from tests.stock import both_servers
 

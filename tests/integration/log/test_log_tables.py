@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headgate.commitlog import install
 from headgate.commitlog.append import append
+from headgate.commitlog.install import install
 from headgate.commitlog.prepare import Rules, prepare
 from headgate.commitlog.topics import ensure_topic
 from headgate.destinations.log import LogDestination

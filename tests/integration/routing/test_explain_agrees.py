@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.broker import install
-from headgate.commitlog import install as install_log
+from headgate.commitlog.install import install as install_log
 from headgate.config import Config
 from headgate.destinations.kafka import close_idle_clients
 from headgate.embedded import Endpoints, Stack

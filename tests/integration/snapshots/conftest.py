@@ -62,7 +62,7 @@ class Bridge:
                 "pipelines": {
                     "bridge": {
                         "source": "changes", "destinations": ["stream"],
-                        "bootstrap": {"bucket": f"schemas-{self.name}", "stream": "INIT", **bootstrap},
+                        "snapshots": {"bucket": f"schemas-{self.name}", "stream": "INIT", **bootstrap},
                     }
                 },
             }

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.kernels.changes import RangeDecoder, record_schema
-from headgate.kernels.changes.frames import COUNT_AT, count_bytes, events_in
+from headgate.kernels.frames import COUNT_AT, count_bytes, events_in
 from headgate.model import ProtocolError
 from headgate.wire.envelope import (
     DEFAULT_SUBJECT,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.kernels.changes import RangeDecoder
-from headgate.kernels.changes.columns import PICKS_ABSENT, pick_column
+from headgate.kernels.picked import PICKS_ABSENT, pick_column
 from headgate.wire.envelope import Event, events
 from headgate.wire.pgoutput import UNCHANGED, Assembler, Message, Relation, encode_message
 from tests.property.cdc_decode.decode_strategies import CATALOG, ranges

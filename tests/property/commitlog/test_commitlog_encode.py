@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.commitlog import Rules, prepare
+from headgate.commitlog.prepare import Rules, prepare
 from headgate.kernels.log.encode import encode_columns
 from headgate.wire.kafka import read_batch_header, read_records
 

@@ -27,6 +27,7 @@ def test_public_names() -> None:
         "Message",
         "Phase",
         "Registration",
+        "Slots",
         "Subscription",
         "SyncBrokerClient",
         "SyncEventStream",

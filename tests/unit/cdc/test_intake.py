@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.kernels.changes.frames import COUNT_AT
+from headgate.kernels.frames import COUNT_AT
 from headgate.model import ProtocolError
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.spool import SpoolIndex, SpoolWriter

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from headgate.commitlog import install
 from headgate.commitlog.append import SESSION_SQL
+from headgate.commitlog.install import install
 from headgate.commitlog.topics import ensure_topic, find_topic
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
 from headgate.destinations.checking import check_schema

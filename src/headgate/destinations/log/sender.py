@@ -15,8 +15,8 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.commitlog import Batch, append, prepare
-from headgate.commitlog.append import Outcome
+from headgate.commitlog.append import Outcome, append
+from headgate.commitlog.prepare import Batch, prepare
 from headgate.commitlog.topics import LogTopic, ensure_topic
 from headgate.destinations.base import Failure, Lane, Sender, SendResult
 from headgate.destinations.kafka.sender import EPOCH_HEADER

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headgate.kernels.changes import layout
 from headgate.kernels.changes.layout import Bytes, Numbers, Table
 from headgate.kernels.changes.shapes import SUBJECT_COUNT, Shape
+from headgate.kernels.picked import PICKS_ABSENT, pick_column
 from headgate.model import DataError
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
@@ -22,24 +23,20 @@ __all__ = [
     "BEFORE",
     "COMMIT_TIME",
     "KEY",
-    "PICKS_ABSENT",
     "XID",
     "NameColumns",
     "bytes_column",
     "number_columns",
-    "pick_column",
     "position_column",
     "record_schema",
 ]
 
 XID, COMMIT_TIME = "_xid", "_commit_time"
 KEY, BEFORE, AFTER = "_key", "_before", "_after"
-PICKS_ABSENT = "_picks_absent"
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MOST_OFFSET = 2**31 - 1
 PARTS = ("", ".1", ".2")  # behind a position: sorts behind it, and before the next one
-_PARTS = pa.array(PARTS)
 
 
 def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Schema:
@@ -57,11 +54,6 @@ def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Sche
     fields += [(name, pa.string()) for name in (KEY, BEFORE, AFTER) if images]
     fields += [(pick_column(name), pa.string()) for name in picks]
     return pa.schema(fields + ([(PICKS_ABSENT, pa.bool_())] if picks else []))
-
-
-def pick_column(name: str) -> str:
-    """What a picked column is called; a table may have columns with names like ours."""
-    return f"_pick_{name}"
 
 
 class NameColumns:
@@ -102,7 +94,7 @@ def position_column(position: Bytes, rows: Table, timeline: str) -> pa.Array:
     column = bytes_column(pa.string(), position, ends)
     parts = rows[:, layout.PART]
     if parts.any():
-        column = pc.binary_join_element_wise(column, _PARTS.take(pa.array(parts)), "")
+        column = pc.binary_join_element_wise(column, pa.array(PARTS).take(pa.array(parts)), "")
     return pc.binary_join_element_wise(pa.scalar(timeline), column, "") if timeline else column
 
 

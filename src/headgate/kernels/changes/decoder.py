@@ -20,7 +20,6 @@ from headgate.kernels.changes.columns import (
     record_schema,
 )
 from headgate.kernels.changes.debezium_tables import DebeziumTables
-from headgate.kernels.changes.frames import SchemaFrame, TypesFrame
 from headgate.kernels.changes.gaps import (
     LENGTH_BYTES,
     Filled,
@@ -40,6 +39,7 @@ from headgate.kernels.changes.shapes import Shapes
 from headgate.kernels.changes.tables import FormTables
 from headgate.kernels.changes.walk import walk_kernel
 from headgate.kernels.changes.wording import wording_of
+from headgate.kernels.frames import SchemaFrame, TypesFrame
 from headgate.model import ProtocolError, UsageError
 from headgate.model.position import timeline_text
 from headgate.wire.envelope import DEFAULT_SUBJECT, DebeziumEncoder

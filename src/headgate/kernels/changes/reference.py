@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
 from headgate.kernels.changes import layout
-from headgate.kernels.changes.frames import SchemaFrame
+from headgate.kernels.frames import SchemaFrame
 from headgate.model import Position
 from headgate.model.position import timeline_text
 from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import conninfo
 
-from headgate.kernels.changes.frames import count_bytes
+from headgate.kernels.frames import count_bytes
 from headgate.model import Position, StateError, record
 from headgate.model.dead_letter import DeadLetter
 from headgate.model.position import origin_of

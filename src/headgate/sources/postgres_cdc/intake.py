@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from headgate.kernels.changes.frames import COUNT_AT, begin_frame, count_bytes, events_in
+from headgate.kernels.frames import COUNT_AT, begin_frame, count_bytes, events_in
 from headgate.model import ProtocolError
 from headgate.sources.postgres_cdc.knowledge import DDL_PREFIX, Knowledge
 from headgate.sources.postgres_cdc.spool import SpoolWriter, Transaction

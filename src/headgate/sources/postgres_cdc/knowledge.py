@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import psycopg
 
-from headgate.kernels.changes.frames import SchemaFrame, TypesFrame
+from headgate.kernels.frames import SchemaFrame, TypesFrame
 from headgate.model import ConnectError, HeadgateError
 from headgate.postgres import Connection, connect, postgres_error
 from headgate.postgres.catalog import FIRST_CUSTOM_TYPE, load_types

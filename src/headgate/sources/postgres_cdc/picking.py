@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.kernels.changes.columns import PICKS_ABSENT, pick_column
+from headgate.kernels.picked import PICKS_ABSENT, pick_column
 from headgate.model import record
 from headgate.sources.base import ABSENT, Pick
 

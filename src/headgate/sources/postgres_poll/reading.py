@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _NUMBER = TypedColumn(ROW_NUMBER, "bigint", pa.int64(), 0)
 _BATCH_ROWS = 8192
 # A map of one entry, "data": the only part of an event that its typed row is made of.
-_EVENT_HEAD = pa.scalar(b"\x81\xa4data")
+_EVENT_HEAD = b"\x81\xa4data"
 
 
 def read_rows(options: PollOptions, table: PolledTable, first: int, keys: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -73,5 +73,5 @@ def _as_events(rows: pa.Array, typed: TypedTable) -> pa.RecordBatch:
     columns = {name: pa.repeat(pa.scalar(text, pa.string()), count) for name, text in texts.items()}
     columns[COMMIT_TIME] = pa.nulls(count, pa.timestamp("us", tz="UTC"))
     columns[XID] = pa.nulls(count, pa.int64())
-    columns[PAYLOAD] = pc.binary_join_element_wise(_EVENT_HEAD, rows, b"")
+    columns[PAYLOAD] = pc.binary_join_element_wise(pa.scalar(_EVENT_HEAD), rows, b"")
     return pa.RecordBatch.from_pydict(columns)

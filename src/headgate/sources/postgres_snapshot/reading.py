@@ -35,7 +35,7 @@ LOCATED_SCHEMA = f"{_RANGE} binary"
 _LOCATED_ARROW = pa.schema([(_RANGE, pa.binary())])
 
 # A map of one entry, "data": the only part of an event that its typed row is made of.
-_EVENT_HEAD = pa.scalar(b"\x81\xa4data")
+_EVENT_HEAD = b"\x81\xa4data"
 
 
 def read_range(options: SnapshotOptions, range_: SnapshotRange) -> Iterator[pa.RecordBatch]:
@@ -81,7 +81,7 @@ def _as_inserts(rows: pa.Array, typed: TypedTable) -> pa.RecordBatch:
         POSITION: all_of(None, pa.string()),
         COMMIT_TIME: all_of(None, pa.timestamp("us", tz="UTC")),
         XID: all_of(None, pa.int64()),
-        PAYLOAD: pc.binary_join_element_wise(_EVENT_HEAD, rows, b""),
+        PAYLOAD: pc.binary_join_element_wise(pa.scalar(_EVENT_HEAD), rows, b""),
     }
     return pa.RecordBatch.from_pydict(columns)
 
