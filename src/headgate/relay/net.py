@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 
@@ -106,6 +106,12 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all: to read the authorities takes longer than anything else at the start."""
+    return ssl.create_default_context(cafile=certifi.where())
+
+
 class Fetcher:
     """GET with limits. `async with Fetcher() as fetcher`."""
 
@@ -113,7 +119,7 @@ class Fetcher:
         self.allow_private = allow_private
         self._timeout_s = timeout_s
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl.create_default_context(cafile=certifi.where()),
+            ssl_context=_tls(),
             max_connections=connections,
             max_keepalive_connections=connections // 2,
             keepalive_expiry=30.0,
