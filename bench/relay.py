@@ -1,7 +1,8 @@
 """The relay: events per second through all checks to many consumers, its CPU, and its memory with thousands of hosts.
 
 The relay runs in a process of its own; the network that feeds it and the consumers share another one, and so the
-machine. What it could do alone is computed from the CPU that it took for an event.
+machine. What it could do alone is computed from the CPU that it took for an event. Where there is Go, Bluesky's relay
+has the same to do in the same run.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from bench.harness import Bench
+from bench.indigo import binary, running_indigo
 from headgate.demo.network.repository import create
 from headgate.demo.network.simulate import Network
 from headgate.relay.options import RelayOptions
@@ -55,6 +57,9 @@ def measure(bench: Bench) -> None:
     figures = bench.figures
     bench.check("events/s of a core, all checks", figures["all_checks_ev_s_of_a_core"], 2_500, "higher")
     bench.check("events/s of a core, no inversion", figures["no_inversion_ev_s_of_a_core"], 5_000, "higher")
+    if "indigo_cpu_us" in figures:
+        share = figures["all_checks_cpu_us"] / figures["indigo_cpu_us"]
+        bench.check("CPU for an event, as a share of indigo's", share, 1.0, "lower")
     bench.check("RSS with many hosts, MB", figures["many_tls_hosts_rss_mb"], 500, "lower")
 
 
@@ -64,6 +69,8 @@ async def _measure(bench: Bench) -> None:
         for name, policy in (("all_checks", STRICT), ("no_inversion", _NO_INVERSION)):
             network.prepare(3_000 if bench.quick else 12_000)
             await _throughput(bench, name, network, network.options(policy=policy))
+        if (found := await asyncio.to_thread(binary)) is not None:
+            await _beside(bench, network, found)
     await _memory(bench, 200 if bench.quick else _MANY_HOSTS)
 
 
@@ -88,23 +95,59 @@ async def _throughput(bench: Bench, name: str, network: Network, options: RelayO
         for consumer in consumers:
             await consumer.open(url)
         await consumers[0].wait_for(await _told(network))
-        sizes = consumers[0].bytes
-        before, began = sum(process.cpu_times()[:2]), time.perf_counter()
-        already = consumers[0].messages
-        network.release()
+        await _deliver(bench, name, network, process, consumers, expected)
+
+
+async def _beside(bench: Bench, network: Network, found: Path) -> None:
+    """Another relay, which begins with one commit of every account, so that it has seen their documents, too."""
+    directory = bench.directory / "indigo"
+    await asyncio.to_thread(directory.mkdir)
+    followed = {host: len(host.cursors) for host in network.hosts}
+    async with running_indigo(found, directory, network.directory.url, network.hostnames) as (
+        process,
+        url,
+    ):
+        consumers = [_Consumer() for _ in range(_CONSUMERS)]
         for consumer in consumers:
-            await consumer.wait_for(expected)
-        seconds = time.perf_counter() - began
-        events = expected - already
-        cpu = sum(process.cpu_times()[:2]) - before
+            await consumer.open(url)
+        async with asyncio.timeout(60):
+            # Hosts tell nobody that they are followed.
+            while not all(len(host.cursors) > count for host, count in followed.items()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        for repo in network.repos:
+            network.commit(repo)
         for consumer in consumers:
-            consumer.close()
-        bench.figure(f"{name}_frame_bytes", (consumers[0].bytes - sizes) / events)
-        bench.figure(f"{name}_ev_s", events / seconds)
-        bench.figure(f"{name}_deliveries_s", events * _CONSUMERS / seconds)
-        bench.figure(f"{name}_cpu_us", cpu / events * 1e6)
-        bench.figure(f"{name}_ev_s_of_a_core", events / cpu)
-        bench.figure(f"{name}_rss_mb", process.memory_info().rss / 1e6)
+            await consumer.wait_for(len(network.repos))
+        count = 3_000 if bench.quick else 12_000
+        network.prepare(count)
+        await _deliver(bench, "indigo", network, process, consumers, len(network.repos) + count)
+
+
+async def _deliver(
+    bench: Bench,
+    name: str,
+    network: Network,
+    process: psutil.Process,
+    consumers: Sequence[_Consumer],
+    expected: int,
+) -> None:
+    """Let the hosts send what they hold back, and wait until each consumer has all of it."""
+    sizes, already = consumers[0].bytes, consumers[0].messages
+    before, began = sum(process.cpu_times()[:2]), time.perf_counter()
+    network.release()
+    for consumer in consumers:
+        await consumer.wait_for(expected)
+    seconds = time.perf_counter() - began
+    events = expected - already
+    cpu = sum(process.cpu_times()[:2]) - before
+    for consumer in consumers:
+        consumer.close()
+    bench.figure(f"{name}_frame_bytes", (consumers[0].bytes - sizes) / events)
+    bench.figure(f"{name}_ev_s", events / seconds)
+    bench.figure(f"{name}_deliveries_s", events * _CONSUMERS / seconds)
+    bench.figure(f"{name}_cpu_us", cpu / events * 1e6)
+    bench.figure(f"{name}_ev_s_of_a_core", events / cpu)
+    bench.figure(f"{name}_rss_mb", process.memory_info().rss / 1e6)
 
 
 async def _told(network: Network) -> int:

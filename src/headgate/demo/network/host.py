@@ -162,6 +162,8 @@ class SimulatedHost(_Loopback):
         repo = self.repos.get(query.get("did", query.get("repo", "")))
         if repo is None:
             return 404, {"error": "NotFound", "message": ""}
+        if method == "com.atproto.sync.getRepoStatus":
+            return 200, {"did": repo.did, "active": True, "rev": repo.rev}
         if method == "com.atproto.sync.getRepo":
             return 200, repo.export()
         if method == "com.atproto.repo.describeRepo":
