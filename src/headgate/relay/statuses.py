@@ -25,6 +25,7 @@ __all__ = ["INACTIVE", "Statuses"]
 logger = logging.getLogger(__name__)
 
 INACTIVE: Final = frozenset(("takendown", "suspended", "deactivated", "deleted"))
+_UNCLEAR = "unclear"
 _MAX_BYTES = 16 << 10
 _MOST_OF_HOST, _MOST = 100, 2_000  # asked for, or waiting to be
 
@@ -79,12 +80,12 @@ class Statuses:
             except HeadgateError:
                 self.counts["unanswered"] += 1
                 return
-        self.counts[status or "active"] += 1
-        if status is not None and self.is_wanted(did):
+        self.counts[status] += 1
+        if status in INACTIVE and self.is_wanted(did):
             await self._told(did, host, status)
 
-    async def _status(self, did: str, host: str) -> str | None:
-        """Why it is not active; None if it is, or if the host says nothing that can be understood."""
+    async def _status(self, did: str, host: str) -> str:
+        """`active`, or why it is not; `unclear` if the host says nothing that can be understood."""
         base = origin(host, allow_private=self._fetcher.allow_private)
         url = f"{base}/xrpc/com.atproto.sync.getRepoStatus"
         answer = await self._fetcher.get(url, limit=_MAX_BYTES, query={"did": did})
@@ -92,7 +93,10 @@ class Statuses:
             said = json.loads(answer.body) if answer.status == 200 else None
         except (ValueError, RecursionError):
             said = None
-        if not isinstance(said, dict) or said.get("did") != did or said.get("active") is not False:
-            return None
+        if not isinstance(said, dict) or said.get("did") != did:
+            return _UNCLEAR
+        if said.get("active") is True:
+            return "active"
         status = said.get("status")
-        return status if isinstance(status, str) and status in INACTIVE else None
+        is_known = said.get("active") is False and isinstance(status, str) and status in INACTIVE
+        return str(status) if is_known else _UNCLEAR
