@@ -17,6 +17,8 @@ __all__ = ["RelaySection"]
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]
 
 
+RelayUrl = Annotated[str, Field(pattern=r"^https?://.+$")]
+
 Rule = Literal["strict", "lenient", "off"]
 
 
@@ -80,6 +82,7 @@ class RelaySection(Section):
     store_file: Path | None = Field(None, description="Read `store` from this file.")
     crawl: tuple[str, ...] = Field((), description='Hosts to follow: `["pds.example"]`. Others ask by themselves.')
     bootstrap: str = Field("", pattern=r"^(https?://.+)?$", description="A relay whose hosts to follow, too.")
+    siblings: tuple[RelayUrl, ...] = Field((), description="Relays that are told of hosts which ask to be crawled.")
     trusted_domains: tuple[str, ...] = Field(
         ("*.host.bsky.network",), description="Hosts in these may have many accounts, and send fast."
     )

@@ -134,7 +134,8 @@ class _Desk:
     async def crawl(self, request: Request) -> Any:
         body = await json_body(request)
         hostname, trusted = _text(body, "hostname"), body.get("trusted") is True
-        await self._parts.hosts.request_crawl(hostname, trusted=trusted, by_operator=True)
+        if await self._parts.hosts.request_crawl(hostname, trusted=trusted, by_operator=True):
+            self._parts.siblings.tell(hostname)
         return {}
 
     async def block(self, request: Request) -> Any:

@@ -41,6 +41,7 @@ def settings_from(section: RelaySection, directory: Path) -> RelaySettings:
         admin_token=section.token.get_secret_value() if section.token else None,
         crawl=section.crawl,
         bootstrap=section.bootstrap,
+        siblings=section.siblings,
         options=RelayOptions(
             **_limits(section.limits),
             policy=_policy(section),

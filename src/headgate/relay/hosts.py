@@ -79,15 +79,18 @@ class Hosts:
 
     # New hosts.
 
-    async def request_crawl(self, name: str, *, trusted: bool = False, by_operator: bool = False) -> None:
-        """Follow a host, when it has shown to be one; wake it up if it is known and rests. CrawlError if not."""
+    async def request_crawl(self, name: str, *, trusted: bool = False, by_operator: bool = False) -> bool:
+        """Follow a host, when it has shown to be one; wake it up if it is known and rests. CrawlError if not.
+
+        Whether it is new here.
+        """
         hostname = check_hostname(name, allow_private=self._options.allow_private)
         row = self._store.host(hostname)
         if self._store.is_banned(hostname) or (row is not None and row.status is HostStatus.BANNED):
             raise CrawlError("HostBanned", f"{hostname} is banned")
         if hostname in self._upstreams:
             self._upstreams[hostname].nudge()
-            return
+            return False
         check = self._checks.get(hostname)
         if check is None:
             if len(self._checks) >= _CHECKS_WAITING:
@@ -95,6 +98,7 @@ class Hosts:
             check = self._checks[hostname] = asyncio.create_task(self._check(hostname, trusted, by_operator))
             check.add_done_callback(lambda _: self._checks.pop(hostname, None))
         await asyncio.shield(check)
+        return row is None
 
     async def _check(self, hostname: str, trusted: bool, by_operator: bool) -> None:
         """Only a host that has described itself gets a row."""

@@ -106,6 +106,9 @@ class _Collector(Collector):
         yield _labelled(
             "status_lookups", "New accounts, by the status that their host gives.", self._parts.ingest.statuses.counts
         )
+        yield _labelled(
+            "siblings_told", "Hosts that other relays were told of, by their answer.", self._parts.siblings.counts
+        )
         files = self._parts.reader.files
         yield _gauge("log_bytes", "Size of the log on the disk.", files.size())
         yield _gauge("log_oldest_seq", "The first number that is kept.", self._parts.reader.oldest_seq)

@@ -14,6 +14,7 @@ from headgate.relay.intake import Intake
 from headgate.relay.ledger import Ledger
 from headgate.relay.net import Fetcher
 from headgate.relay.sequencer import Sequencer
+from headgate.relay.siblings import Siblings
 from headgate.relay.store import Store
 
 __all__ = ["Parts"]
@@ -30,6 +31,7 @@ class Parts:
     reader: LogReader
     backfill: Backfill
     inspection: Inspection
+    siblings: Siblings
 
     @property
     def hosts(self) -> Hosts:

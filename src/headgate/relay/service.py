@@ -38,6 +38,7 @@ from headgate.relay.metrics import exposition
 from headgate.relay.options import RelayOptions
 from headgate.relay.parts import Parts
 from headgate.relay.sequencer import Sequencer
+from headgate.relay.siblings import Siblings
 from headgate.relay.store import open_store
 from headgate.relay.xrpc import xrpc_routes
 from headgate.runtime.ending import end
@@ -61,6 +62,7 @@ class RelaySettings:
     admin_token: str | None = field(default=None, repr=False)
     crawl: tuple[str, ...] = ()  # hosts to follow from the start
     bootstrap: str = ""  # a relay whose hosts to follow, too
+    siblings: tuple[str, ...] = ()  # relays that are told of hosts which ask to be crawled
     options: RelayOptions = field(default_factory=RelayOptions)
     log: LogOptions = field(default_factory=LogOptions)
     fanout: FanOutOptions = field(default_factory=lambda: FanOutOptions(any_origin=True, per_address=100))
@@ -110,7 +112,9 @@ async def open_relay(settings: RelaySettings) -> AsyncIterator[Relay]:
         backfill.start()
         stack.push_async_callback(backfill.close)
         inspection = Inspection(directory / "log")
-        parts = Parts(ingest, store, index, sequencer, reader, backfill, inspection)
+        siblings = Siblings(settings.siblings)
+        stack.push_async_callback(siblings.close)
+        parts = Parts(ingest, store, index, sequencer, reader, backfill, inspection, siblings)
         front = _front(settings, parts)
         await front.start(listener)
         stack.push_async_callback(front.close)

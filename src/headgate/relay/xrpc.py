@@ -164,7 +164,8 @@ class _Answers:
         if not isinstance(hostname, str):
             raise XrpcError("InvalidRequest", 'the body is {"hostname": ...}')
         try:
-            await self._parts.hosts.request_crawl(hostname)
+            if await self._parts.hosts.request_crawl(hostname):
+                self._parts.siblings.tell(hostname)
         except CrawlError as error:
             raise XrpcError(error.name, error.message) from None
         except CapacityError as error:
