@@ -22,7 +22,7 @@ from headgate.pipeline.query import PipelineQuery
 from headgate.pipeline.report import Report, Reporter, with_source_error
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
-from headgate.pipeline.turns import StartTurns
+from headgate.pipeline.turns import StartTurns, Turn
 from headgate.runtime.backoff import Backoff
 
 __all__ = ["Supervisor"]
@@ -181,20 +181,18 @@ class Supervisor:
         """One run of the query: None when it ended as it should, else what ended it."""
         self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.failing_batch)
         query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
+        turn = self._turns.take(query.interrupted)
         try:
-            with self._turns.take(lambda: self._has_begun(query)):
-                self.spec.source.start()  # idempotent; what it raises is told like any other error
-                query.start()
-            self._watch(query)
+            self.spec.source.start()  # idempotent; what it raises is told like any other error
+            query.start()
+            self._watch(query, turn)
         except Exception as error:  # whatever Spark throws ends up in the status, never in a crash
             return None if self._stop.is_set() else from_spark(error).at(self.spec.where)
+        finally:
+            turn.end()
         return None
 
-    def _has_begun(self, query: PipelineQuery) -> bool:
-        """Whether a run has got over its start, or is not to go on."""
-        return query.interrupted() or query.ended() or query.has_looked or bool(query.progress())
-
-    def _watch(self, query: PipelineQuery) -> None:
+    def _watch(self, query: PipelineQuery, turn: Turn) -> None:
         """Wait for the query's end or an order."""
         if self.reporter.report.status is Status.STARTING:
             self.reporter.started()
@@ -204,6 +202,7 @@ class Supervisor:
             self._command.clear()
             if query.ended():
                 return
+            turn.end_if(lambda: query.has_looked or bool(query.progress()))
             if time.monotonic() >= settle_at:
                 query.settle()
                 settle_at = time.monotonic() + _SETTLE_EVERY_S

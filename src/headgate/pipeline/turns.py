@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-__all__ = ["StartTurns"]
+__all__ = ["StartTurns", "Turn"]
 
 _POLL_S = 0.05
 
@@ -20,15 +19,29 @@ class StartTurns:
         self._free = threading.Semaphore(at_once or max(1, (os.cpu_count() or 1) // 2))
         self._patience_s = patience_s
 
-    @contextmanager
-    def take(self, is_over: Callable[[], bool]) -> Iterator[None]:
-        """Wait for a turn, run the block, and keep the turn until `is_over()`, for as long as others are patient."""
-        is_ours = self._free.acquire(timeout=self._patience_s)
+    def take(self, interrupted: Callable[[], bool]) -> Turn:
+        """Wait for a turn, until patience is over or the start is not wanted any more; then it goes on without."""
         deadline = time.monotonic() + self._patience_s
-        try:
-            yield
-            while is_ours and not is_over() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-        finally:
-            if is_ours:
-                self._free.release()
+        while time.monotonic() < deadline and not interrupted():
+            if self._free.acquire(timeout=_POLL_S):
+                return Turn(self._free, self._patience_s)
+        return Turn(None, 0.0)
+
+
+class Turn:
+    """A start that is under way. It gives way to the next when it is over, or has taken long enough."""
+
+    def __init__(self, free: threading.Semaphore | None, patience_s: float) -> None:
+        self._free = free
+        self._deadline = time.monotonic() + patience_s
+
+    def end_if(self, is_over: Callable[[], bool]) -> None:
+        """Let the next one start if this one is over, which is asked only as long as it matters."""
+        if self._free is not None and (time.monotonic() > self._deadline or is_over()):
+            self.end()
+
+    def end(self) -> None:
+        """Let the next one start. Idempotent."""
+        if self._free is not None:
+            self._free.release()
+            self._free = None
