@@ -8,7 +8,14 @@ consumers, `cluster` knows the other gateways of the same database.
 
 from __future__ import annotations
 
-from headgate.gateway.options import Address, GatewayOptions
-from headgate.gateway.server import Gateway, serve
+from typing import TYPE_CHECKING
+
+from headgate.runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from headgate.gateway.options import Address, GatewayOptions
+    from headgate.gateway.server import Gateway, serve
+else:
+    __getattr__ = lazily(__name__, Address="options", GatewayOptions="options", Gateway="server", serve="server")
 
 __all__ = ["Address", "Gateway", "GatewayOptions", "serve"]

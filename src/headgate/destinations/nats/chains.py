@@ -30,7 +30,7 @@ __all__ = ["PREVIOUS_HEADER", "Chains", "keep_chains", "last_sequences", "take_c
 PREVIOUS_HEADER = b"Headgate-Previous"
 
 _MOST_STREAMS = 64
-_NAME, _END, _NOTHING = (pa.scalar(text, pa.binary()) for text in (b"%s: " % PREVIOUS_HEADER, b"\r\n", b""))
+_NAME, _END = b"%s: " % PREVIOUS_HEADER, b"\r\n"
 
 LookUp: TypeAlias = Callable[[Sequence[str]], Mapping[str, int]]
 
@@ -58,7 +58,8 @@ class Chains:
         for code, row in zip(in_order[ends].tolist(), order[ends].tolist(), strict=True):
             self._last[tables[code]] = first_sequence + row
         values = pa.array(previous).cast(pa.string()).cast(pa.binary())
-        return pc.binary_join_element_wise(_NAME, values, _END, _NOTHING)
+        name, end, between = (pa.scalar(text, pa.binary()) for text in (_NAME, _END, b""))
+        return pc.binary_join_element_wise(name, values, end, between)
 
 
 def _coded(topics: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], list[str]]:
