@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.cli.output import note
 from headgate.embedded import find_java
 from headgate.pipeline.compile import compile_all
-from headgate.pipeline.jvm import archive_of, make_archive
+from headgate.pipeline.jvm import archive_of, is_whole, make_archive
 
 __all__ = ["warm"]
 
@@ -25,7 +25,7 @@ def warm() -> None:
     compile_all()
     with tempfile.TemporaryDirectory() as scratch:
         java = find_java(Path(scratch))  # a home that is made for a runtime has no archive: it is gone with this
-        if not archive_of(java.home).exists():
+        if not is_whole(archive_of(java.home)):
             note("archiving Spark's classes")
             if make_archive(java.home) is None:
                 note("Spark will start without an archive of its classes")

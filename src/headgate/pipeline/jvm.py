@@ -1,8 +1,9 @@
 """How Spark's JVM is started: small and at once.
 
 Most of a start is Java loading, checking and compiling the same 20,000 classes as the time before. So there is an
-archive of them (class data sharing), made once for each Java and Spark of a machine, and kept in the user's cache; the
-JVM itself checks that it fits, and does without it otherwise. And the compiler stops at its first tier where rows never
+archive of them (class data sharing), made once for each Java and Spark of a machine, and kept in the user's cache. Java
+compares versions and checksums and does without one that does not fit; but one that was cut short, as by a power cut,
+ends it, so its size stands beside it and is compared first. And the compiler stops at its first tier where rows never
 enter the JVM: what the second would compile is the start itself. docs/performance.md has the figures.
 """
 
@@ -21,8 +22,9 @@ from pathlib import Path
 import pyspark
 
 from headgate.runtime.file_lock import FileLock
+from headgate.runtime.files import replace_file
 
-__all__ = ["ArchiveMaker", "archive_of", "java_options", "make_archive"]
+__all__ = ["ArchiveMaker", "archive_of", "is_whole", "java_options", "make_archive"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,42 +32,69 @@ _KEPT = 3  # archives, of 160 MB each: of other versions, or of other environmen
 _COMMAND = ("nice", "-n", "19", sys.executable, "-m", "headgate.pipeline.jvm")
 _SMALL = "-XX:+UseSerialGC"
 _QUICK = "-XX:TieredStopAtLevel=1"
-_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"  # an archive that does not fit is no news for anybody
+# Checksums cost 0.07 s. An archive that does not fit is no news for anybody.
+_CHECKED = "-XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def java_options(java_home: Path, *, has_sql: bool = False) -> str:
     """Options for the driver's JVM. `has_sql`: rows pass through it, so compiling them well pays."""
     options = [_SMALL] if has_sql else [_SMALL, _QUICK]
     archive = archive_of(java_home)
-    if archive.exists():
-        options.append(f"-XX:SharedArchiveFile={archive} {_SILENT}")
+    if archive is not None and is_whole(archive):
+        options.append(f"-XX:SharedArchiveFile={archive} {_CHECKED}")
         with suppress(OSError):
             os.utime(archive)  # in use: not the one to be removed
     return " ".join(options)
 
 
-def archive_of(java_home: Path) -> Path:
-    """Where the archive for this Java and this Spark is, or would be."""
+def archive_of(java_home: Path) -> Path | None:
+    """Where the archive for this Java and this Spark is, or would be; None if there is no place for one."""
     release = (java_home / "release").resolve()  # a home that was made for a runtime has a link to its own
     parts = [str(release), pyspark.__version__, str(Path(pyspark.__file__).parent)]
     parts.append(release.read_text(errors="replace") if release.exists() else "")
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return _directory() / f"spark-{pyspark.__version__}-{name}.jsa"
+    directory = _directory()
+    return directory and directory / f"spark-{pyspark.__version__}-{name}.jsa"
 
 
-def _directory() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
+def is_whole(archive: Path | None) -> bool:
+    """Whether an archive is there and as long as it was made."""
+    try:
+        return archive is not None and _size_of(archive).read_text() == str(archive.stat().st_size)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _size_of(archive: Path) -> Path:
+    return archive.with_suffix(".size")
+
+
+def _directory() -> Path | None:
+    """A directory below the user's cache; None where the user has no home, as in some containers.
+
+    Never one that others can write to: what is in an archive is run.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(given) if given else Path.home() / ".cache") / "headgate"
+    except RuntimeError:
+        return None
 
 
 def make_archive(java_home: Path) -> Path | None:
     """Start Spark once as pipelines use it and keep what it loaded; None if somebody else does, or it cannot be."""
     archive = archive_of(java_home)
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(archive.parent / "lock")
-    if not lock.acquire():
+    if archive is None:
         return None
+    lock = FileLock(archive.parent / "lock")
     try:
+        archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not lock.acquire():
+            return None
         return _make(java_home, archive)
+    except OSError as error:
+        logger.debug("no archive of Spark's classes: %s", error)
+        return None
     finally:
         lock.release()
 
@@ -79,7 +108,10 @@ def _make(java_home: Path, archive: Path) -> Path | None:
         _train(java_home, scratch, draft)
         if not draft.exists():
             return None  # this Java has no base archive to build on
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
         draft.replace(archive)
+        replace_file(_size_of(archive), str(archive.stat().st_size).encode())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     _prune(archive.parent)
@@ -98,6 +130,7 @@ def _prune(directory: Path) -> None:
     archives = sorted(directory.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     for archive in archives[_KEPT:]:
         archive.unlink(missing_ok=True)
+        _size_of(archive).unlink(missing_ok=True)
 
 
 class ArchiveMaker:
@@ -108,7 +141,7 @@ class ArchiveMaker:
 
     def start(self, java_home: Path) -> None:
         """Nothing to do if there is one."""
-        if archive_of(java_home).exists():
+        if is_whole(archive_of(java_home)):
             return
         command = [*_COMMAND, str(java_home)]
         with suppress(OSError):

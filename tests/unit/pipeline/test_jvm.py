@@ -21,39 +21,75 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "java"
 
 
+def place(home: Path) -> Path:
+    archive = jvm.archive_of(home)
+    assert archive is not None
+    return archive
+
+
 def test_without_an_archive_java_is_not_told_of_one(home: Path) -> None:
     assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     assert jvm.java_options(home, has_sql=True) == "-XX:+UseSerialGC"
 
 
 def test_an_archive_is_used_and_marked_as_used(home: Path) -> None:
-    archive = jvm.archive_of(home)
+    archive = place(home)
     archive.parent.mkdir(parents=True)
-    archive.touch()
+    archive.write_bytes(b"classes")
+    archive.with_suffix(".size").write_text("7")
     os.utime(archive, (0, 0))
     assert f"-XX:SharedArchiveFile={archive} " in jvm.java_options(home)
     assert archive.stat().st_mtime > 0
 
 
+@pytest.mark.parametrize(("data", "size"), [(b"clas", "7"), (b"", "7"), (b"classes", None), (b"classes", "\0")])
+def test_an_archive_that_was_cut_short_is_not_used(home: Path, data: bytes, size: str | None) -> None:
+    """Java would end with it, at every start."""
+    archive = place(home)
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(data)
+    if size is not None:
+        archive.with_suffix(".size").write_text(size)
+    assert "SharedArchiveFile" not in jvm.java_options(home)
+
+
+def test_without_a_home_spark_starts_without_an_archive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", none)
+    assert jvm.archive_of(home) is None
+    assert jvm.make_archive(home) is None
+    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def test_a_cache_that_cannot_be_written_makes_no_archive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    assert jvm.make_archive(home) is None
+    assert jvm.java_options(home)
+
+
 def test_an_archive_is_of_one_java(home: Path) -> None:
-    before = jvm.archive_of(home)
+    before = place(home)
     (home / "release").write_text('JAVA_VERSION="17.0.16"')
-    assert jvm.archive_of(home) != before
+    assert place(home) != before
 
 
 def test_a_home_made_for_a_runtime_shares_its_archive(home: Path, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "release").symlink_to(home / "release")
-    assert jvm.archive_of(tmp_path / "made") == jvm.archive_of(home)
+    assert jvm.archive_of(tmp_path / "made") == place(home)
 
 
 def test_an_archive_that_cannot_be_made_leaves_nothing(home: Path) -> None:
     assert jvm.make_archive(home) is None  # there is no java in it
-    assert [path.name for path in jvm.archive_of(home).parent.iterdir()] == ["lock"]
+    assert [path.name for path in place(home).parent.iterdir()] == ["lock"]
 
 
 def test_old_archives_are_removed(home: Path) -> None:
-    directory = jvm.archive_of(home).parent
+    directory = place(home).parent
     directory.mkdir(parents=True)
     for age in range(5):
         (directory / f"spark-4.3.0-{age}.jsa").touch()
