@@ -108,7 +108,7 @@ class SlotSharing:
 
 
 def shares(found: Iterable[tuple[str, int]], slots: int) -> list[str]:
-    """Whose each slot is: of those who have the most handlers, in turn. Nobody's if there is nobody."""
+    """Assign every slot to a reader: round-robin over those with the most handlers; empty without readers."""
     handlers = dict(found)
     most = max(handlers.values(), default=0)
     members = sorted(member for member, count in handlers.items() if count == most)

@@ -41,7 +41,7 @@ class Statuses:
         self.counts: Counter[str] = Counter()  # what became of the questions
 
     def ask(self, did: str, host: str) -> None:
-        """Soon, or not at all if there are too many to ask for."""
+        """Queue a status lookup of an account; dropped when too many wait for its host."""
         if len(self._tasks) >= _MOST or self._of_host[host] >= _MOST_OF_HOST:
             self.counts["not_asked"] += 1
             return

@@ -29,5 +29,5 @@ class Backoff:
         return backoff_s(self.failures, self._bounds, random.random())
 
     def reset(self) -> None:
-        """It works again: the next failure is the first one."""
+        """Forget the failures: the next pause is the first one again."""
         self.failures = 0

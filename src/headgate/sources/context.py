@@ -33,7 +33,7 @@ class SourceContext:
 
     @property
     def owner(self) -> str:
-        """Who reads, the same for ever: unlike `origin` a reset does not change it."""
+        """Name of the reader; stable, where `origin` changes with a reset."""
         return f"{self.project}-{self.name}"
 
     def database(self, own: SecretStr | None) -> str:
