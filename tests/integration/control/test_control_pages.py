@@ -14,6 +14,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate import __version__
 from headgate.model import DeliveryError, Status
 from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
@@ -187,6 +188,13 @@ def samples(text: str) -> dict[tuple[str, str], float]:
                 assert key not in found
                 found[key] = sample.value
     return found
+
+
+def test_metrics_say_which_version_runs(busy: Shop) -> None:
+    for client in serving(busy):
+        text = client.get("/metrics").text
+    assert f'headgate_build_info{{version="{__version__}"}} 1.0' in text
+    assert "process_resident_memory_bytes" in text
 
 
 def test_routing_has_metrics(busy: Shop) -> None:

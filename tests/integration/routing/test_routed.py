@@ -162,6 +162,30 @@ def test_refused_rows_become_dead_letters_and_can_be_replayed(
     assert set(topics(memory)) == {"a", "b", "c", "rest"}
 
 
+def test_topics_that_are_no_names_become_dead_letters_and_others_go_on(
+    make_spec: MakeSpec, run: Run, nats: NatsDestination, memory: MemoryDestination
+) -> None:
+    """One of the topics has a blank, which no subject can."""
+    stream = nats.options.stream
+    odd = f"case when id % 10 = 3 then 'no subject' else '{stream}.good' end as place"
+    section = {
+        "transforms": [{"type": "select", "columns": ["id", odd]}],
+        "routing": {"topic_column": "place", "default_topic": "rest", "admission": {"on_admission_failure": "dlq"}},
+    }
+    supervisor = run(make_spec(nats, memory, rows=40, **section))
+    assert supervisor.join(120)
+    assert supervisor.report.error is None
+    assert len(memory.messages) == 36
+    assert supervisor.routing is not None
+    letters = supervisor.routing.dead_letters.list()
+    assert [json.loads(letter.payload or b"")["id"] for letter in letters] == [3, 13, 23, 33]
+    assert {letter.reason for letter in letters} == {"invalid_name"}
+    with JetStream.open(nats.options) as jetstream:
+        info = jetstream.stream_info(stream)
+    assert info is not None
+    assert info.last_sequence == 36
+
+
 def test_as_errors_nothing_is_sent_and_a_reload_mends_it(
     make_spec: MakeSpec, run: Run, memory: MemoryDestination
 ) -> None:
