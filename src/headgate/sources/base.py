@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ __all__ = [
     "DESTRUCTIVE_POLLING",
     "OPAQUE",
     "POLLING",
+    "Follow",
     "InitialRows",
     "Lag",
     "MakeRows",
@@ -29,6 +30,7 @@ __all__ = [
     "Pick",
     "Shortcut",
     "Source",
+    "Stretch",
 ]
 
 Offset = dict[str, Any]
@@ -63,6 +65,19 @@ MakeRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows in the order of their source, and the offset behind them. `is_planned`: they are what the batch is about."""
+
+    rows: Iterator[pa.RecordBatch]
+    end: Offset
+    is_planned: bool = False
+
+
+# Delivery columns of what a batch is about, and then of what comes behind it, as long as the second argument says so.
+Follow = Callable[[Iterator[pa.RecordBatch], Callable[[], bool]], Iterator[Stretch]]
+
+
+@dataclass(frozen=True, slots=True)
 class Pick:
     """A value to take from each row, and what to call it: of several dotted paths, their values joined with `/`."""
 
@@ -75,11 +90,14 @@ class Shortcut:
     """For rows that are sent as they are: the sender makes them itself, and they never enter the JVM.
 
     With these options the source's rows only say where the real ones are. `rows` makes delivery columns of them, and
-    columns of what is picked.
+    columns of what is picked. `follow` does the same and goes on behind them, so that a row need not wait for the next
+    batch; the source is then read with `follow_options` besides.
     """
 
     options: dict[str, str]
     rows: Callable[[Sequence[Pick]], MakeRows]
+    follow: Callable[[Sequence[Pick]], Follow] | None = None
+    follow_options: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

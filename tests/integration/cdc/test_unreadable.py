@@ -55,7 +55,7 @@ def write(connection: Admin, spool: Path) -> None:
 def decoded(options: CdcOptions) -> list[dict[str, Any]]:
     index = SpoolIndex(options.spool_dir)
     index.refresh()
-    whole = Range(0, "o", 1, index.slices(0, index.end_lsn))
+    whole = Range(0, index.end_lsn, "o", 1, (), index.slices(0, index.end_lsn))
     types = read_types(options.spool_dir)
     return [row for batch in whole.decode(options, types) for row in batch.to_pylist() if row["_op"] != "schema"]
 

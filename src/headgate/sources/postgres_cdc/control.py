@@ -52,6 +52,11 @@ class ReaderState:
     error: dict[str, str] | None = None
 
     @property
+    def run(self) -> tuple[int, ...]:
+        """What differs between two readers, and between two connections of one: each begins the spool anew."""
+        return self.pid, self.timeline, self.start_lsn, self.reconnects_total
+
+    @property
     def history(self) -> TimelineHistory:
         return TimelineHistory(self.timeline, self.timeline_ends)
 

@@ -4,6 +4,10 @@ An offset is `{"lsn": n, "timeline": t}`, the end LSN of a commit: everything up
 half-open range between two of them and holds whole transactions of one timeline, so reading it again gives the same
 rows. A server that took over from another has another timeline, and may not have all that the other one sent: what it
 never had is no part of any later batch.
+
+Where somebody else confirms (a pipeline of headgate), what is confirmed is no part of a later batch either: a task that
+follows comes further than its batch was planned to. There an offset also has a number, `turn`, which makes each a new
+one, so that Spark runs a batch also when nothing has come yet: it follows.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from headgate.postgres.slot import server_lsn
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
-from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, located
+from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, end_on_one_timeline, located
 from headgate.sources.postgres_cdc.reader import ReaderOptions
 from headgate.sources.postgres_cdc.spool import SpoolIndex
 from headgate.sources.postgres_cdc.type_book import read_types
@@ -115,7 +119,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         its own sink confirms, also while it is idle. `commit` would come one batch late, and never for the last.
         """
         state = self._ensure()
-        begin_lsn = self._begin_lsn(start, state)
+        begin_lsn = self._undelivered_lsn(start, state)
         if self._options.confirm == "commit":
             self._control.confirm(position_of(start))
         stop_at = self._stop_at
@@ -127,10 +131,13 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end_lsn = index.end_within(begin_lsn, rows, size)
         if stop_at is not None:
             end_lsn = min(end_lsn, index.end_before(stop_at))
+        if self._options.follow:
+            end_lsn = end_on_one_timeline(index, state.history, begin_lsn, max(end_lsn, begin_lsn))
+            return _offset(state.history, end_lsn) | {"turn": start.get("turn", 0) + 1}
         if end_lsn <= begin_lsn:
             return start
         self._written = WalPosition(state.timeline, max(self._written.lsn, end_lsn))
-        return _offset(state.history, _end_on_one_timeline(index, state.history, begin_lsn, end_lsn))
+        return _offset(state.history, end_on_one_timeline(index, state.history, begin_lsn, end_lsn))
 
     def reportLatestOffset(self) -> Offset | None:
         if not self._reader:
@@ -162,15 +169,22 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One range: a slot has one order, and so has what is read from it."""
-        if position_of(start) >= position_of(end):
+        if position_of(start) >= position_of(end) and not self._options.follow:
             return []
         covered = self._covering(start, end)
-        if covered is None:
-            return []
-        index, state, begin_lsn, end_lsn = covered
-        slices = index.slices(begin_lsn, end_lsn)
-        timeline = state.history.timeline_of(end_lsn)
-        return [_Partition(Range(begin_lsn, state.origin, timeline, slices))] if slices else []
+        if covered is not None:
+            index, state, begin_lsn, end_lsn = covered
+            slices = index.slices(begin_lsn, end_lsn)
+            timeline = state.history.timeline_of(end_lsn)
+            if slices:
+                return [_Partition(Range(begin_lsn, end_lsn, state.origin, timeline, state.run, slices))]
+        return [self._nothing_yet(start)] if self._options.follow else []
+
+    def _nothing_yet(self, start: Offset) -> _Partition:
+        """An empty range, for a task that only follows."""
+        state = self._ensure()
+        begin_lsn = self._undelivered_lsn(start, state)
+        return _Partition(Range(begin_lsn, begin_lsn, state.origin, state.timeline, state.run, []))
 
     def commit(self, end: Offset) -> None:
         """Nothing: see `latestOffset`."""
@@ -184,9 +198,9 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             state = self._ensure()
             end_lsn = state.history.here(position_of(end))
-            if state.start_lsn >= end_lsn:
+            begin_lsn = self._undelivered_lsn(start, state)
+            if max(state.start_lsn, begin_lsn) >= end_lsn:
                 return None
-            begin_lsn = self._begin_lsn(start, state)
             index = self._fresh_index()
             if index.end_lsn >= end_lsn:
                 return index, state, begin_lsn, end_lsn if end_lsn == end["lsn"] else index.end_before(end_lsn)
@@ -199,6 +213,13 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     remedy="trying again; is PostgreSQL reachable, and is the slot still there?",
                 )
             time.sleep(_POLL_S)
+
+    def _undelivered_lsn(self, start: Offset, state: ReaderState) -> int:
+        """Where to go on: behind a batch's start, and behind what is delivered and recorded."""
+        begin_lsn, confirmed = self._begin_lsn(start, state), self._control.confirmed
+        if self._options.confirm == "commit" or not state.history.knows(confirmed.timeline):
+            return begin_lsn
+        return max(begin_lsn, state.history.here(confirmed))
 
     def _begin_lsn(self, start: Offset, state: ReaderState) -> int:
         """Where a batch begins in the server's LSNs. Refuses what the reader cannot vouch for.
@@ -279,14 +300,6 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _offset(history: TimelineHistory, end_lsn: int) -> Offset:
     return {"lsn": end_lsn, "timeline": history.timeline_of(end_lsn)}
-
-
-def _end_on_one_timeline(index: SpoolIndex, history: TimelineHistory, begin_lsn: int, end_lsn: int) -> int:
-    """A batch ends where a timeline does, so that all its rows have ids of one."""
-    for _, timeline_end in history.ends:
-        if begin_lsn < (last := index.end_before(min(timeline_end, end_lsn))):
-            return last
-    return end_lsn
 
 
 def _reader_options(options: CdcOptions) -> ReaderOptions:

@@ -39,6 +39,7 @@ class CdcOptions:
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
     table: str = ""  # only this table, in its own columns: see `typed`
     located: bool = False  # rows say only where changes lie, for whoever decodes them later in the query: see `ranges`
+    follow: bool = False  # tasks go on behind their range, so that there is always a batch: see `follow`
     dead_letters: str = ""  # a file for rows that cannot become events, which otherwise end the query
     max_dead_letters: int = 1_000_000
     max_dead_letter_bytes: int = 1 << 30

@@ -12,8 +12,9 @@ from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
 from headgate.postgres.continuity import position_of
 from headgate.postgres.replication import ReplicationConnection
-from headgate.sources.base import CDC, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
+from headgate.sources.base import CDC, Follow, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.control import SpoolControl
+from headgate.sources.postgres_cdc.follow import follow_located
 from headgate.sources.postgres_cdc.initial import InitialSnapshot
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
@@ -41,10 +42,13 @@ class PostgresCdcSource(Source):
         self._index = SpoolIndex(self._options.spool_dir)
         self._monitor = SlotMonitor(self._options.url, self._options.slot)
         self._set_aside_count = 0
-        self.shortcut = Shortcut({"located": "true"}, self._rows)
+        self.shortcut = Shortcut({"located": "true"}, self._rows, self._follow, {"follow": "true"})
 
     def _rows(self, picks: Sequence[Pick]) -> MakeRows:
         return partial(deliver_located, options=self._options, picks=tuple(picks))
+
+    def _follow(self, picks: Sequence[Pick]) -> Follow:
+        return partial(follow_located, options=self._options, picks=tuple(picks))
 
     def mode(self) -> Mode:
         return CDC

@@ -3,6 +3,7 @@
     <spool>/00000001.seg    pgoutput messages, each behind its length (u32), transaction after transaction
     <spool>/00000001.idx    one fixed-size record per transaction: where it lies and what it holds
     <spool>/relations       the Relation messages, each behind the LSN from which it is valid
+    <spool>/bell            rung whenever more is visible, for tasks that follow
 
 The spool is disposable. The slot moves only when delivery is confirmed, so whatever is lost here comes again from
 PostgreSQL; nothing is fsynced, and a reader that starts begins with an empty spool. A transaction becomes visible by
@@ -15,17 +16,18 @@ Transactions are found by the end LSN of their commit: Spark's offsets are such 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from headgate.model import StateError
+from headgate.runtime.wake import Bell
 
-__all__ = ["INDEX_DTYPE", "Slice", "SpoolIndex", "SpoolWriter", "Transaction", "relations_before"]
+__all__ = ["BELL", "INDEX_DTYPE", "Slice", "SpoolIndex", "SpoolWriter", "Transaction", "relations_before"]
 
 INDEX_DTYPE = np.dtype(
     [
@@ -41,7 +43,11 @@ INDEX_DTYPE = np.dtype(
     ]
 )
 
+_Numbers: TypeAlias = npt.NDArray[np.uint64]
+
 _RECORD = struct.Struct("<QQqIIQQQQ")  # INDEX_DTYPE, for one record
+
+BELL = "bell"
 
 _SEGMENT_BYTES = 64 * 1024 * 1024
 _SEGMENT_TRANSACTIONS = 200_000
@@ -88,6 +94,7 @@ class SpoolWriter:
         self._data: BinaryIO | None = None
         self._index: BinaryIO | None = None
         self._relations = (directory / "relations").open("ab", buffering=0)
+        self._bell = Bell(directory / BELL)
         self._pending_index: list[bytes] = []
         self._rows_total = 0
         self._bytes_total = 0
@@ -131,6 +138,7 @@ class SpoolWriter:
         self._index.write(b"".join(self._pending_index))
         self._index.flush()
         self._pending_index.clear()
+        self._bell.ring()
         segment = self._segments[-1]
         if segment.data_bytes >= _SEGMENT_BYTES or segment.transactions >= _SEGMENT_TRANSACTIONS:
             self._rotate()
@@ -163,6 +171,7 @@ class SpoolWriter:
         self.flush()
         self._close_segment()
         self._relations.close()
+        self._bell.close()
 
 
 class SpoolIndex:
@@ -224,6 +233,15 @@ class SpoolIndex:
         """The newest end LSN that is not behind `lsn`; 0 if there is none."""
         before = int(np.searchsorted(self._records["end_lsn"], lsn, side="right"))
         return int(self._records["end_lsn"][before - 1]) if before else 0
+
+    def transactions(self, start_lsn: int, end_lsn: int) -> Iterator[tuple[Path, _Numbers, _Numbers]]:
+        """The transactions of `(start_lsn, end_lsn]` by segment: its file, where each begins in it, their end LSNs."""
+        ends = self._records["end_lsn"]
+        first, last = (int(np.searchsorted(ends, lsn, side="right")) for lsn in (start_lsn, end_lsn))
+        records, segments = self._records[first:last], self._segment_of[first:last]
+        for number in np.unique(segments):
+            of_it = records[segments == number]
+            yield _data_path(self._directory, int(number)), of_it["offset"], of_it["end_lsn"]
 
     def rows_after(self, lsn: int) -> int:
         """How many changes lie behind `lsn`: the lag in rows."""
