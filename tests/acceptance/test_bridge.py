@@ -33,6 +33,8 @@ FAILPOINTS = (
     "pipeline.confirmed",
     "reader.confirming",
 )
+# A batch that follows its source ends with the bridge; what it has delivered is recorded meanwhile.
+AT_THE_END = ("pipeline.sent", "pipeline.persisted", "pipeline.confirmed")
 
 
 @dataclass
@@ -181,16 +183,26 @@ def test_a_clean_stop_confirms_everything_and_a_restart_repeats_nothing(
     assert row == (True,)
 
 
-def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(bridge: Bridge, admin: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize("trigger", ["realtime", "batch"])
+def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
+    bridge: Bridge, admin: psycopg.Connection[Any], trigger: str
+) -> None:
     """One bridge after the other dies in another place; the last one delivers the rest."""
     make_slot(admin, bridge)
     total = 0
-    for place in FAILPOINTS:
+    follows = trigger == "realtime"
+    for place in (*FAILPOINTS, *(["pipeline.recorded"] if follows else [])):
         for _ in range(5):
             insert(admin, bridge.slot, total, 1000)
             total += 1000
-        process = bridge.start(HEADGATE_FAILPOINT=place)
+        process = bridge.start("--trigger", trigger, HEADGATE_FAILPOINT=place)
         if place.startswith("pipeline."):
+            if follows and place in AT_THE_END:
+                wait_until(lambda total=total: delivered(bridge) == total)  # type: ignore[misc]
+                insert(admin, bridge.slot, total, 1)  # followed, not planned
+                total += 1
+                wait_until(lambda total=total: delivered(bridge) == total)  # type: ignore[misc]
+                process.terminate()
             assert process.wait(120) == -signal.SIGKILL
         else:
             # A worker or the reader died; the bridge itself is ended once that has happened.
@@ -201,6 +213,14 @@ def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(bridge: Bridge, admi
     events = [msgspec.msgpack.decode(message.data) for message in bridge.messages(total)]
     assert [event["data"]["id"] for event in events] == list(range(total))
     assert len({event["msg_id"] for event in events}) == total
+
+
+def delivered(bridge: Bridge) -> int:
+    """How many messages the stream has."""
+    options = NatsOptions(url=bridge.nats_url, stream=bridge.slot, subjects=(f"{bridge.slot}.>",))
+    with JetStream.open(options) as jetstream:
+        info = jetstream.stream_info(bridge.slot)
+        return info.messages if info else 0
 
 
 def died(bridge: Bridge, place: str) -> bool:

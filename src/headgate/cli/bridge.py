@@ -22,6 +22,7 @@ T = TypeVar("T")
 _HEARTBEATS = DebeziumOptions().topic_heartbeat_prefix
 Discard = Literal["new", "old"]
 SnapshotMode = Literal["initial", "no_data"]
+Trigger = Literal["realtime", "batch"]
 
 
 def duration(text: str) -> float:
@@ -97,6 +98,9 @@ def bridge(
     reset: Annotated[
         bool, typer.Option("--reset", help="After a refused gap: begin anew, and tell consumers of it.")
     ] = False,
+    trigger: Annotated[
+        Trigger, typer.Option("--trigger", help="Send changes as they come, or together, batch by batch.")
+    ] = "realtime",
     once: Annotated[bool, typer.Option("--once", help="Deliver what is there now, then stop.")] = False,
 ) -> None:
     """Stream every committed change of a publication to NATS JetStream, until Ctrl-C.
@@ -126,7 +130,10 @@ def bridge(
         "discard": discard,
         "duplicate_window": duplicate_window,
     }
-    settings["pipelines"][pipeline_of(slot)]["snapshots"] = {"stream": init_stream, "bucket": schema_bucket}
+    settings["pipelines"][pipeline_of(slot)] |= {
+        "snapshots": {"stream": init_stream, "bucket": schema_bucket},
+        "trigger": trigger,
+    }
     config = Config.model_validate(settings)
     if reset:
         reset_stopped(config, *config.pipelines)

@@ -36,7 +36,7 @@ def show(
     directory = pipeline_dir(loaded, pipeline)
     saved = StateFile(directory / "state.json").read()
     checkpoint = checkpoint_of(pipeline, directory, loaded.spark.checkpoint_dir, resets_of(directory))
-    end = batch_end_offset(None, checkpoint, saved.batch_id) if saved else None
+    end = (saved.end or batch_end_offset(None, checkpoint, saved.batch_id)) if saved else None
     found = {
         "pipeline": pipeline,
         "path": directory / "state.json",

@@ -170,7 +170,14 @@ class PipelineSection(Section):
         description="`json`: all columns; `raw`: one column as it is; `envelope`: what a CDC source made of the event.",
     )
     payload_column: str | None = Field(None, description="The column that `raw` sends.")
-    trigger_interval: Duration = Field(0.0, description="Least time between two batches; 0 means at once.")
+    trigger: Literal["realtime", "batch"] | None = Field(
+        None,
+        description="`realtime`: rows are sent as they come; `batch`: together, batch by batch. Unless given, "
+        "`realtime` where it can be: CDC on `local[N]` without transforms other than routes.",
+    )
+    trigger_interval: Duration = Field(
+        0.0, description="Least time between two batches; 0 means at once. Other than 0 it means `batch`."
+    )
     enabled: bool = Field(True, description="Whether `headgate run` starts it.")
     routing: RoutingSection = Field(default_factory=RoutingSection, description="Where each row goes.")
     failure_threshold: int = Field(

@@ -135,6 +135,7 @@ class PipelineControl:
         for supervisor, settings in prepared:
             assert supervisor.routing is not None
             epochs[supervisor.spec.name] = supervisor.routing.reload(settings)
+            supervisor.halt_following()
             supervisor.failing_batch.wake()
         self._adopt(_with_routes(self._config, config))
         return {"epochs": epochs, "needs_restart": _other_changes(self._config, config)}

@@ -185,7 +185,7 @@ class Service:
         config = self._config
         compile_decoders(config)
         self._say("starting Spark")
-        self._spark = open_spark(config)
+        self._spark = open_spark(config, following=sum(spec.follows for spec in specs))
         self.snapshot_services = open_snapshot_services(config, specs, self._spark)
         specs = [_served(spec, self.snapshot_services.get(spec.name)) for spec in specs]
         turns = StartTurns()

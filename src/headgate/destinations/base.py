@@ -76,6 +76,17 @@ class SendResult:
     reports: tuple[dict[str, Any], ...] = ()  # for the destination on the driver to learn from; plain JSON
     failures: tuple[dict[str, Any], ...] = ()  # `Failure.as_dict()`: the topics whose rows must be sent again
 
+    def plus(self, other: SendResult) -> SendResult:
+        """What became of these rows and of others at the same destination."""
+        return SendResult(
+            self.destination,
+            self.rows + other.rows,
+            self.payload_bytes + other.payload_bytes,
+            self.duplicates + other.duplicates,
+            self.reports + other.reports,
+            self.failures + other.failures,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

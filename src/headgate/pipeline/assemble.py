@@ -10,6 +10,7 @@ from headgate.config.plugins import PluginSourceSection
 from headgate.config.routing import RouteTransform
 from headgate.destinations.base import Destination
 from headgate.destinations.context import DestinationContext
+from headgate.model import ConfigError
 from headgate.model.position import renewed_origin
 from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.registry import build_destination, build_source
@@ -56,7 +57,7 @@ def _pipeline(
     source = source_of(config, name, postgres_url)
     letters = section.dead_letters
     resets = resets_of(directory)
-    return PipelineSpec(
+    spec = PipelineSpec(
         name=name,
         source=source,
         destinations=tuple(built[destination] for destination in section.destinations),
@@ -67,6 +68,7 @@ def _pipeline(
         payload_format=section.format or ("envelope" if source.has_envelope else "json"),
         payload_column=section.payload_column,
         trigger_interval_s=section.trigger_interval,
+        realtime=_is_realtime(section, config),
         routing=routing_settings(section, source.mode(), where=f"pipelines.{name}") if section.routed else None,
         dead_letters=DeadLetters(directory / DEAD_LETTERS, max_rows=letters.max_rows, max_bytes=letters.max_bytes),
         failure_threshold=section.failure_threshold,
@@ -75,6 +77,32 @@ def _pipeline(
         renews_origin=isinstance(config.sources[section.source], PluginSourceSection),
         until_caught_up=until_caught_up,
     )
+    _check_trigger(spec, section, config)
+    return spec
+
+
+def _is_realtime(section: PipelineSection, config: Config) -> bool:
+    """Following needs the reader's spool on the executors' own disk."""
+    wanted = section.trigger == "realtime" or (section.trigger is None and not section.trigger_interval)
+    return wanted and config.spark.master.startswith("local")
+
+
+def _check_trigger(spec: PipelineSpec, section: PipelineSection, config: Config) -> None:
+    if section.trigger != "realtime":
+        return
+    reason = None
+    if not config.spark.master.startswith("local"):
+        reason = f'spark.master is {config.spark.master}, and tasks follow a reader on their own machine ("local[N]")'
+    elif section.trigger_interval:
+        reason = "a trigger_interval asks for batches"
+    elif not spec.can_follow:
+        reason = "only untransformed or routed rows of a postgres-cdc source can be followed, to no `table` or `memory`"
+    if reason:
+        raise ConfigError(
+            f'trigger = "realtime" is not possible here: {reason}',
+            where=f"{spec.where}.trigger",
+            remedy='take the line out, or set trigger = "batch"',
+        )
 
 
 def _source_context(config: Config, pipeline: str, postgres_url: str | None) -> SourceContext:

@@ -2,6 +2,9 @@
 
 What was sent is recorded only when every row is safe, and committed only when it is recorded. A crash between two steps
 repeats a step, and never skips one.
+
+A batch that follows its source has no end of its own. How far it has come is recorded and committed now and then while
+it goes on, in the same order.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from pyspark.sql import DataFrame
@@ -17,6 +21,7 @@ from pyspark.sql import DataFrame
 from headgate.model import HeadgateError, InternalError, Retry, StateError
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.failures import from_spark
+from headgate.pipeline.following import NOTHING, Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
@@ -105,6 +110,11 @@ class Batches:
         self._end_offset = end_offset
         self._stopping = threading.Event()
         self._owed: Offset | None = None  # a commit that failed and waits for its next turn
+        self._recording = threading.Lock()  # held while the state is written
+        self._under_way: int | None = None  # the batch that is being sent
+        self._recorded = NOTHING  # what the state knows of it
+        self._told = NOTHING  # what the report knows of it
+        self._uncommitted: Offset | None = None  # recorded while a batch went on
         self.told = False  # whether the error that ended the run is in the report already
 
     def deliver(self, frame: DataFrame, batch_id: int) -> None:
@@ -114,8 +124,10 @@ class Batches:
             self._failing_batch.over()
             return
         began = time.perf_counter()
+        self._begin(batch_id)
         result = self._sent(frame, batch_id)
         failpoint("pipeline.sent")
+        self._end()
         self._until_done(lambda: self._persist(batch_id, result), batch_id)
         failpoint("pipeline.persisted")
         self._commit(batch_id)
@@ -123,11 +135,46 @@ class Batches:
         self._failing_batch.over()
         if result is not None:
             self._reporter.batch(
-                rows=result.rows,
-                payload_bytes=result.payload_bytes,
-                duplicates=result.duplicates,
-                seconds=time.perf_counter() - began,
+                rows=result.rows - self._told.rows,
+                payload_bytes=result.payload_bytes - self._told.payload_bytes,
+                duplicates=result.duplicates - self._told.duplicates,
+                seconds=None if result.end else time.perf_counter() - began,
             )
+
+    def _begin(self, batch_id: int) -> None:
+        with self._recording:
+            self._under_way = batch_id
+            self._recorded = self._told = NOTHING
+
+    def _end(self) -> None:
+        """From here on only the batch's own result counts."""
+        with self._recording:
+            self._under_way = None
+
+    @property
+    def under_way(self) -> int | None:
+        """The batch that is being sent, if one is."""
+        return self._under_way
+
+    def record(self, progress: Progress) -> None:
+        """Record and commit how far the batch under way has come. What raises here is tried again at the next call."""
+        with self._recording:
+            if progress.batch_id != self._under_way:
+                return
+            rows = progress.since(self._recorded).rows
+            if rows:
+                state = replace(self._state, rows=self._state.rows + rows, end=progress.end)
+                self._file.write(state)
+                self._state, self._uncommitted = state, progress.end
+                failpoint("pipeline.recorded")
+            self._recorded = progress
+        if self._uncommitted:
+            self._spec.source.commit(self._uncommitted)
+            self._uncommitted = None
+        if progress != self._told:
+            news, self._told = progress.since(self._told), progress
+            self._failing_batch.over()
+            self._reporter.followed(news.rows, news.payload_bytes, news.duplicates)
 
     def _sent(self, frame: DataFrame, batch_id: int) -> BatchResult | None:
         """The result of a batch, or None if it was given up."""
@@ -143,16 +190,20 @@ class Batches:
         return self._until_done(attempt, batch_id)
 
     def _persist(self, batch_id: int, result: BatchResult | None) -> None:
-        rows = result.rows if result else 0
-        state = State(self._state.pipeline, self._state.source, self._state.query_id, batch_id, self._state.rows + rows)
-        self._file.write(state)
-        self._state = state
+        rows = result.rows - self._recorded.rows if result else 0
+        end = result.end if result and result.end else self._state.end
+        state = replace(self._state, batch_id=batch_id, rows=self._state.rows + rows, end=end)
+        with self._recording:
+            self._file.write(state)
+            self._state = state
 
     def _commit(self, batch_id: int) -> None:
         """Only now may the source let go of what it kept for this batch. What a failure means depends on the source."""
-        end = self._end_offset(batch_id)
-        if end is None:
-            return
+        for end in (self._end_offset(batch_id), self._state.end):
+            if end is not None:
+                self._commit_up_to(end, batch_id)
+
+    def _commit_up_to(self, end: Offset, batch_id: int) -> None:
         mode = self._spec.source.mode()
         if mode.kind == "cdc":
             self._until_done(lambda: self._spec.source.commit(end), batch_id)

@@ -3,6 +3,9 @@
 The senders are part of the streaming plan itself (`mapInArrow` behind the delivery columns), which spares every
 batch the work of planning them again. Each task yields its rows only if a destination inside the driver asks for
 them, and at its end one row that reports what became of them.
+
+A task may also follow its source: it sends what its batch is about, then whatever comes behind it, as it comes. What
+fails while it follows only ends that. The next batch meets it again, with all that is done about failures there.
 """
 
 from __future__ import annotations
@@ -22,14 +25,26 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, InternalError, record
+from headgate.pipeline.following import Following, Tracker
 from headgate.runtime.failpoints import failpoint
-from headgate.sources.base import MakeRows
+from headgate.sources.base import Follow, MakeRows, Offset
 
-__all__ = ["BatchResult", "collect_results", "ensure_all", "send_frame", "send_initial", "task_number"]
+__all__ = [
+    "BatchResult",
+    "collect_results",
+    "ensure_all",
+    "following_frame",
+    "send_frame",
+    "send_initial",
+    "task_number",
+    "tracker",
+]
 
 _log = logging.getLogger(__name__)
 
 _BATCHES_AT_ONCE = 16  # of the initial snapshot, some megabytes each
+
+_BATCH_ID = "streaming.sql.batchId"  # what Spark calls the number of a batch among the properties of its job
 
 _RESULT = "_result"
 _RESULT_SCHEMA = f"{record.TOPIC} string, {record.MESSAGE_ID} string, {record.PAYLOAD} binary, {_RESULT} string"
@@ -50,6 +65,7 @@ class BatchResult:
     rows: int
     payload_bytes: int
     duplicates: int
+    end: Offset | None = None  # how far a task that followed has really come
 
 
 def send_frame(
@@ -59,6 +75,56 @@ def send_frame(
     remote = [d for d in destinations if not isinstance(d, LocalDestination)]
     echo = len(remote) < len(destinations)
     return delivery.mapInArrow(_task(remote, rows, batch_id, echo=echo), _RESULT_SCHEMA)
+
+
+def following_frame(
+    located: DataFrame, destinations: Sequence[Destination], follow: Follow, following: Following
+) -> DataFrame:
+    """As `send_frame`, for tasks that go on behind what their batch is about."""
+    return located.mapInArrow(_following_task(destinations, follow, following), _RESULT_SCHEMA)
+
+
+def _following_task(destinations: Sequence[Destination], follow: Follow, following: Following) -> MakeRows:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        track = tracker(following)
+        for stretch in follow(batches, track.goes_on):
+            try:
+                rows, results = _send_all(stretch.rows, destinations)
+            except (HeadgateError, OSError):
+                if stretch.is_planned:
+                    raise
+                break
+            track.add(rows, results, stretch.end)
+        told = [result.as_dict() for result in track.sums.results]
+        yield _report({"rows": track.sums.rows, "results": told, "end": track.end})
+
+    return run
+
+
+def tracker(following: Following, *, is_short: bool = False) -> Tracker:
+    """Of the task that this is. `is_short`: it may not go on for long."""
+    context = TaskContext.get()
+    assert context is not None
+    batch_id = int(context.getLocalProperty(_BATCH_ID) or -1)
+    return Tracker(following, batch_id, context.taskAttemptId(), is_short=is_short)
+
+
+def _send_all(batches: Iterator[pa.RecordBatch], destinations: Sequence[Destination]) -> tuple[int, list[SendResult]]:
+    """Send all rows, and wait until they are safe."""
+    senders: list[Sender] = []
+    rows = 0
+    with ExitStack() as opened:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            _refuse_nulls(batch)
+            lane = Lane(task=task_number())
+            senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
+            for sender in senders:
+                sender.send(batch)
+            failpoint("sender.sending")
+            rows += batch.num_rows
+        return rows, [_complete(sender.finish()) for sender in senders]
 
 
 def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch_id: int, *, echo: bool) -> MakeRows:
@@ -138,6 +204,7 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_
         rows=sum(task["rows"] for task in tasks),
         payload_bytes=sum(result.payload_bytes for result in results) + local_bytes * len(local),
         duplicates=sum(result.duplicates for result in results),
+        end=next((end for task in tasks if (end := task.get("end"))), None),
     )
 
 

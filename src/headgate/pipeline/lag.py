@@ -24,7 +24,7 @@ _EVERY_S = 5.0
 def delivered_end(spec: PipelineSpec, spark: SparkSession | None) -> Offset | None:
     """The offset that is known to be delivered; None if none is, or its checkpoint does not say."""
     state = StateFile(spec.state_path).read()
-    return None if state is None else batch_end_offset(spark, spec.checkpoint, state.batch_id)
+    return None if state is None else state.end or batch_end_offset(spark, spec.checkpoint, state.batch_id)
 
 
 class LagWatch:

@@ -12,13 +12,22 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headgate.model import ConfigError, InternalError, StateError
+from headgate.model import ConfigError, HeadgateError, InternalError, StateError
 from headgate.pipeline.batches import Batches, FailingBatch
 from headgate.pipeline.checkpoint import batch_end_offset, checkpoint_has_batches, checkpoint_query_id
 from headgate.pipeline.delivery import delivery_of
-from headgate.pipeline.dispatch import BatchResult, collect_results, ensure_all, send_frame, send_initial
+from headgate.pipeline.dispatch import (
+    BatchResult,
+    collect_results,
+    ensure_all,
+    following_frame,
+    send_frame,
+    send_initial,
+)
 from headgate.pipeline.failures import short
+from headgate.pipeline.following import Following
 from headgate.pipeline.report import Reporter
+from headgate.pipeline.routing.job import Followed
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
@@ -52,8 +61,12 @@ class PipelineQuery:
         self._stopping = threading.Event()
         self.delivery_lock = threading.Lock()  # held while a batch is delivered
         self._query: StreamingQuery | None = None
+        self._terminated = threading.Event()
+        self._following = Following(spec.state_path.parent / "following") if spec.follows else None
         self._origin = ""
+        self.is_following = False  # what its batch was about is delivered, and it waits for more
         self.interrupted: Callable[[], bool] = self._stopping.is_set  # whether to end what comes before the query
+        self.on_end: Callable[[], None] = lambda: None  # called by another thread
 
     def start(self) -> None:
         """Check that state and checkpoint fit together, prepare the destinations, and start the query."""
@@ -63,6 +76,8 @@ class PipelineQuery:
         saved = StateFile(spec.state_path).read()
         self._check_state(saved, identity)
         self._check_checkpoint(saved)
+        if saved is not None and saved.end is not None:
+            spec.source.commit(saved.end)  # a crash may have come between the record and the commit
         ensure_all(spec.destinations, have_rows=saved is not None and saved.rows > 0)
         last_ids = [last for each in spec.destinations if (last := each.last_message_id())]
         spec.source.delivered_before(last_ids)
@@ -77,6 +92,7 @@ class PipelineQuery:
             writer = writer.trigger(processingTime=f"{spec.trigger_interval_s:.3f} seconds")
         query = writer.start()
         self._query = query
+        threading.Thread(target=self._await_end, args=(query,), name=f"end-{spec.name}", daemon=True).start()
         self._batches = Batches(
             spec,
             self._reporter,
@@ -101,6 +117,12 @@ class PipelineQuery:
     def _frame(self) -> DataFrame:
         """The plan of the query. Rows that say where they go are sent by a job of their own, with the rules of now."""
         spec = self._spec
+        if self._following:
+            assert spec.shortcut
+            located = self._read(spec.shortcut.options | spec.shortcut.follow_options)
+            if self._by_batch:
+                return located
+            return following_frame(located, spec.destinations, spec.shortcut_follow(), self._following)
         if spec.shortcut:
             located = self._read(spec.shortcut.options)
             return located if self._by_batch else send_frame(located, spec.destinations, spec.shortcut_rows())
@@ -132,13 +154,37 @@ class PipelineQuery:
             if self._stopping.is_set():
                 raise InternalError("the pipeline is stopping; the batch will come again")
             assert self._batches is not None
+            if self._following:
+                self._following.allow()
             self._batches.deliver(frame, batch_id)
+
+    def halt_following(self) -> None:
+        """Have the batch end that follows its source, if one does; the next one begins where it ended."""
+        if self._following:
+            self._following.halt()
+
+    def record_progress(self) -> None:
+        """Record how far the batch that follows its source has come; what fails is told, and tried again."""
+        batches = self._batches
+        if not (self._following and batches and batches.under_way is not None):
+            return
+        progress = self._following.progress(batches.under_way)
+        self.is_following = progress is not None
+        if progress is None:
+            return
+        try:
+            batches.record(progress)
+            self._reporter.lag(Lag(rows=self._spec.source.lag_rows(progress.end, progress.end)))
+        except HeadgateError as error:
+            self._reporter.failed(error.at(self._spec.where))
+            _log.warning("progress is not recorded", extra={"pipeline": self._spec.name, "error": error.as_dict()})
 
     def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
         destinations = self._spec.destinations
         rows = self._spec.shortcut_rows()
         if self._routing:
-            return self._routing.deliver(frame, rows, batch_id, self._origin)
+            followed = Followed(self._spec.shortcut_follow(), self._following) if self._following else None
+            return self._routing.deliver(frame, rows, batch_id, self._origin, followed)
         number = self._spec.first_batch + batch_id
         sent = send_frame(frame, destinations, rows, number) if self._by_batch else frame
         return collect_results(sent, destinations, number)
@@ -159,25 +205,39 @@ class PipelineQuery:
     def ended(self) -> bool:
         """Whether the query has ended; raises what ended it, if it was an error."""
         assert self._query is not None
-        if self._query.isActive:
-            self._tell_lag()
+        if not self._terminated.is_set():
+            if not self._following:
+                self._tell_lag()
             return False
         error = self._query.exception()
         if error is not None:
             raise error
         return True
 
+    def _await_end(self, query: StreamingQuery) -> None:
+        """Sleep in Java until the query ends: asking it now and then would keep both awake."""
+        try:
+            query.awaitTermination()
+        except Exception:  # what ended it is asked for by who wants to know
+            _log.debug("the query ended", extra={"pipeline": self._spec.name}, exc_info=True)
+        finally:
+            self._terminated.set()
+            self.on_end()
+
     @property
     def has_looked(self) -> bool:
         """Whether the query has asked its source, and found nothing that is left to do."""
         if self._query is None:
             return False
+        if self._following:
+            return self.is_following
         status = self._query.status
         return not status["isTriggerActive"] and str(status["message"]).startswith("Waiting for")
 
     def stop(self, grace_s: float) -> None:
         """Let the running batch finish, then stop: a batch is either delivered and recorded, or not begun."""
         self._stopping.set()
+        self.halt_following()
         if self._batches is not None:
             self._batches.stop()
         finished = self.delivery_lock.acquire(timeout=grace_s)

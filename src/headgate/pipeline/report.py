@@ -159,25 +159,36 @@ class Reporter:
         with self._lock:
             self._report = replace(self._report, lag_rows=found.rows, lag_bytes=found.bytes, lag_seconds=found.seconds)
 
-    def batch(self, *, rows: int, payload_bytes: int, duplicates: int, seconds: float) -> None:
+    def batch(self, *, rows: int, payload_bytes: int, duplicates: int, seconds: float | None) -> None:
+        """A batch is delivered. `seconds` it took; None if it followed its source, and so took as long as it liked."""
         with self._changed:
-            self._recent.append((time.monotonic(), rows))
-            self._durations.append(seconds)
-            known = self._in(Status.RUNNING) if self._report.status is Status.DEGRADED else self._report
-            self._report = replace(
-                known,
-                **_only(None),
-                failures_in_row=0,
-                rows_total=known.rows_total + rows,
-                bytes_total=known.bytes_total + payload_bytes,
-                duplicates_total=known.duplicates_total + duplicates,
-                batches_total=known.batches_total + 1,
-                last_batch_rows=rows,
-                last_batch_seconds=seconds,
-                batch_seconds_p50=sorted(self._durations)[len(self._durations) // 2],
-                last_delivery=time.time(),
-            )
+            known = self._delivered(rows, payload_bytes, duplicates)
+            known = replace(known, batches_total=known.batches_total + 1, last_batch_rows=rows)
+            if seconds is not None:
+                self._durations.append(seconds)
+                median = sorted(self._durations)[len(self._durations) // 2]
+                known = replace(known, last_batch_seconds=seconds, batch_seconds_p50=median)
+            self._report = known
             self._changed.notify_all()
+
+    def followed(self, rows: int, payload_bytes: int, duplicates: int) -> None:
+        """A batch that follows its source has delivered its range, and these rows since the last time."""
+        with self._changed:
+            self._report = self._delivered(rows, payload_bytes, duplicates)
+            self._changed.notify_all()
+
+    def _delivered(self, rows: int, payload_bytes: int, duplicates: int) -> Report:
+        self._recent.append((time.monotonic(), rows))
+        known = self._in(Status.RUNNING) if self._report.status is Status.DEGRADED else self._report
+        return replace(
+            known,
+            **_only(None),
+            failures_in_row=0,
+            rows_total=known.rows_total + rows,
+            bytes_total=known.bytes_total + payload_bytes,
+            duplicates_total=known.duplicates_total + duplicates,
+            last_delivery=time.time() if rows else known.last_delivery,
+        )
 
     def wait_for(self, *statuses: Status, timeout_s: float) -> bool:
         """Wait until the pipeline is in one of these states."""

@@ -9,10 +9,10 @@ from typing import Literal
 
 from headgate.config.routing import RouteTransform
 from headgate.config.transforms import TransformSection
-from headgate.destinations.base import Destination
+from headgate.destinations.base import Destination, LocalDestination
 from headgate.model.position import renewed_origin
 from headgate.pipeline.routing.settings import RoutingSettings
-from headgate.sources.base import MakeRows, Shortcut, Source
+from headgate.sources.base import Follow, MakeRows, Shortcut, Source
 from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["PipelineSpec"]
@@ -32,6 +32,7 @@ class PipelineSpec:
     payload_format: Literal["json", "raw", "envelope"] = "json"
     payload_column: str | None = None
     trigger_interval_s: float = 0.0
+    realtime: bool = False  # follow the source where that can be done
     # Whatever must be true elsewhere before a batch's rows arrive, such as published schemas.
     before_batch: Callable[[], None] = lambda: None
     routing: RoutingSettings | None = None  # each row says where it goes
@@ -57,6 +58,23 @@ class PipelineSpec:
         untouched = all(isinstance(each, RouteTransform) for each in self.transforms)
         as_they_are = untouched and self.topic is None and self.payload_format == "envelope"
         return self.source.shortcut if as_they_are else None
+
+    @property
+    def follows(self) -> bool:
+        """Whether a batch follows its source, so that rows need not wait for the next one."""
+        return self.realtime and self.can_follow and not self.until_caught_up
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether the source can be followed, and no destination needs to know where a batch ends."""
+        can = self.shortcut is not None and self.shortcut.follow is not None
+        return can and not any(each.by_batch or isinstance(each, LocalDestination) for each in self.destinations)
+
+    def shortcut_follow(self) -> Follow:
+        """What makes the rows that a shortcut locates, and those behind them."""
+        assert self.shortcut is not None
+        assert self.shortcut.follow is not None
+        return self.shortcut.follow(self.routing.paths.picks() if self.routing else ())
 
     def shortcut_rows(self) -> MakeRows | None:
         """What makes the rows that a shortcut only locates."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from headgate.model import CapacityError, StateError
 from headgate.runtime.disk import disk_error
@@ -29,6 +30,7 @@ class State:
     query_id: str  # which checkpoint the batch numbers belong to
     batch_id: int = -1
     rows: int = 0
+    end: dict[str, Any] | None = None  # delivered up to here, where a batch came further than it was planned to
 
     def covers(self, batch_id: int) -> bool:
         return batch_id <= self.batch_id

@@ -132,6 +132,11 @@ class Supervisor:
             self.restart()
         return abandoned
 
+    def halt_following(self) -> None:
+        """Have the running batch end soon, so that the next one works by what is new."""
+        if self._query is not None:
+            self._query.halt_following()
+
     def _say(self) -> None:
         self._command.set()
         self.failing_batch.wake()
@@ -180,6 +185,7 @@ class Supervisor:
     def _run_once(self) -> HeadgateError | None:
         """One run of the query: None when it ended as it should, else what ended it."""
         self._query = query = PipelineQuery(self.spec, self.spark, self.reporter, self.routing, self.failing_batch)
+        query.on_end = self._command.set
         query.interrupted = lambda: self._stop.is_set() or self._pause.is_set() or self._again.is_set()
         turn = self._turns.take(query.interrupted)
         try:
@@ -202,6 +208,7 @@ class Supervisor:
             self._command.clear()
             if query.ended():
                 return
+            query.record_progress()
             turn.end_if(lambda: query.has_looked or bool(query.progress()))
             if time.monotonic() >= settle_at:
                 query.settle()

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +14,14 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import SendResult
 from headgate.model import HeadgateError, record
-from headgate.pipeline.dispatch import task_number
+from headgate.pipeline.dispatch import task_number, tracker
+from headgate.pipeline.following import Following
 from headgate.pipeline.routing.plan import Plan, TaskReport, error_of
 from headgate.pipeline.routing.refusals import DEAD_SCHEMA
-from headgate.pipeline.routing.task import run_task
-from headgate.sources.base import MakeRows
+from headgate.pipeline.routing.task import Output, follow_task, run_task
+from headgate.sources.base import Follow, MakeRows, Offset
 
-__all__ = ["Outcome", "run_job"]
+__all__ = ["Followed", "Outcome", "run_job"]
 
 _KIND = "kind"
 _REPORT = "report"
@@ -47,11 +49,20 @@ class Outcome:
     absent: int = 0
     defaulted: int = 0
     samples: list[str] = field(default_factory=list)  # values that no route knows
+    end: Offset | None = None  # how far a task that followed its source has come
 
 
-def run_job(frame: DataFrame, plan: Plan, rows: MakeRows | None) -> Outcome:
+class Followed(NamedTuple):
+    """How a task follows its source, and whom it tells of it."""
+
+    follow: Follow
+    following: Following
+
+
+def run_job(frame: DataFrame, plan: Plan, rows: MakeRows | None, followed: Followed | None = None) -> Outcome:
     """Run one attempt. `rows` makes the rows where the frame only says where they are."""
-    table = frame.mapInArrow(_task(plan, rows), _SPARK_SCHEMA).toArrow()
+    task = _task(plan, rows) if followed is None else _following_task(plan, followed)
+    table = frame.mapInArrow(task, _SPARK_SCHEMA).toArrow()
     kinds = table.column(_KIND)
     texts = table.filter(pc.equal(kinds, "report")).column(_REPORT).to_pylist()
     reports = [TaskReport.from_dict(json.loads(text)) for text in texts]
@@ -69,20 +80,33 @@ def run_job(frame: DataFrame, plan: Plan, rows: MakeRows | None) -> Outcome:
         absent=sum(report.absent for report in reports),
         defaulted=sum(report.defaulted for report in reports),
         samples=[sample for report in reports for sample in report.samples],
+        end=next((report.end for report in reports if report.end), None),
     )
 
 
 def _task(plan: Plan, make_rows: MakeRows | None) -> MakeRows:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for each in run_task(plan, make_rows(batches) if make_rows else batches, task_number()):
-            if isinstance(each, TaskReport):
-                yield pa.RecordBatch.from_pylist(
-                    [{_KIND: "report", _REPORT: json.dumps(each.as_dict())}], schema=_ARROW_SCHEMA
-                )
-            else:
-                yield _as_result(*each)
+        return _results(run_task(plan, make_rows(batches) if make_rows else batches, task_number()))
 
     return run
+
+
+def _following_task(plan: Plan, followed: Followed) -> MakeRows:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Behind an open circuit the driver must look again soon whether it is to be tried.
+        track = tracker(followed.following, is_short=bool(plan.known.open))
+        return _results(follow_task(plan, followed.follow(batches, track.goes_on), track, task_number()))
+
+    return run
+
+
+def _results(outputs: Iterator[Output | TaskReport]) -> Iterator[pa.RecordBatch]:
+    for each in outputs:
+        if isinstance(each, TaskReport):
+            report = {_KIND: "report", _REPORT: json.dumps(each.as_dict())}
+            yield pa.RecordBatch.from_pylist([report], schema=_ARROW_SCHEMA)
+        else:
+            yield _as_result(*each)
 
 
 def _as_result(kind: str, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headgate.destinations.base import Destination
+from headgate.destinations.base import Destination, SendResult
 from headgate.model import HeadgateError, InternalError
 from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Admission
@@ -18,6 +18,8 @@ from headgate.pipeline.routing.table import Known
 __all__ = ["Action", "Earlier", "Group", "Plan", "TaskReport", "error_of"]
 
 Action = Literal["drop", "error", "dlq"]
+_MOST_ENTRIES = 10_000  # of a report, before they are summed up
+
 Group = tuple[str, str, str]  # configured destination, stream, topic
 
 
@@ -71,6 +73,7 @@ class TaskReport:
     failed: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)  # group, error
     results: list[dict[str, Any]] = field(default_factory=list)  # SendResult
     samples: list[str] = field(default_factory=list)  # values that no rule knows
+    end: dict[str, Any] | None = None  # how far a task that followed its source has come
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__} | {"refused": dict(self.refused)}
@@ -84,6 +87,30 @@ class TaskReport:
             "refused": Counter(fields["refused"]),
         }
         return cls(**{**fields, **pairs})
+
+    def add(self, other: TaskReport) -> None:
+        """Take in what became of further rows, none of which failed."""
+        self.rows += other.rows
+        self.refused += other.refused
+        self.missing += other.missing
+        self.absent += other.absent
+        self.defaulted += other.defaulted
+        self.sent += other.sent
+        self.results += other.results
+        self.samples = other.samples or self.samples
+        if len(self.sent) + len(self.results) > _MOST_ENTRIES:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        rows: Counter[Group] = Counter()
+        for name, stream, topic, count in self.sent:
+            rows[name, stream, topic] += count
+        self.sent = [(*group, count) for group, count in rows.items()]
+        results: dict[str, SendResult] = {}
+        for each in map(SendResult.from_dict, self.results):
+            known = results.get(each.destination)
+            results[each.destination] = each if known is None else known.plus(each)
+        self.results = [each.as_dict() for each in results.values()]
 
     def close(self) -> None:
         """A group is sent only if none of its rows failed: the next attempt sends all of it again."""

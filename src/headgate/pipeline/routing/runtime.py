@@ -24,7 +24,7 @@ from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.epochs import EpochFile
-from headgate.pipeline.routing.job import Outcome, run_job
+from headgate.pipeline.routing.job import Followed, Outcome, run_job
 from headgate.pipeline.routing.plan import Earlier, Group, Plan
 from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.settings import RoutingSettings
@@ -116,22 +116,31 @@ class Routing:
             )
             return self.epoch
 
-    def deliver(self, frame: DataFrame, rows: MakeRows | None, batch_id: int, origin: str) -> BatchResult:
+    def deliver(
+        self,
+        frame: DataFrame,
+        rows: MakeRows | None,
+        batch_id: int,
+        origin: str,
+        followed: Followed | None = None,
+    ) -> BatchResult:
         """One attempt at a batch, or several if it brings new destinations. Raises if anything is not delivered."""
         with self._lock:
             settings = self.settings  # a reload during this attempt is for the next one
         if self._progress.batch_id != batch_id:
             self._progress = _Progress(batch_id, settings.rules)
         self._progress.go_on_with(settings.rules)
-        outcome = self._attempt(frame, rows, settings)
+        outcome = self._attempt(frame, rows, settings, followed)
         self._book(outcome)
         self._check(outcome)
         self._finish(outcome, settings, origin)
         return self._result(outcome)
 
-    def _attempt(self, frame: DataFrame, rows: MakeRows | None, settings: RoutingSettings) -> Outcome:
+    def _attempt(
+        self, frame: DataFrame, rows: MakeRows | None, settings: RoutingSettings, followed: Followed | None
+    ) -> Outcome:
         for _ in range(_ADMISSION_ROUNDS):
-            outcome = run_job(frame, self._plan(settings), rows)
+            outcome = run_job(frame, self._plan(settings), rows, followed)
             if not outcome.unknown:
                 return outcome
             self.table.admit(Address(*each) for each in outcome.unknown)
@@ -219,6 +228,7 @@ class Routing:
             rows=outcome.row_count,
             payload_bytes=sum(result.payload_bytes for result in results) + local_bytes,
             duplicates=sum(result.duplicates for result in results),
+            end=outcome.end,
         )
 
     def describe(self) -> dict[str, Any]:

@@ -7,21 +7,25 @@ more than `ROUND_BYTES`, as those of a very large transaction may be.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.model import record
+from headgate.destinations.base import SendResult
+from headgate.model import HeadgateError, record
 from headgate.model.address import Address
+from headgate.pipeline.following import Tracker
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.lanes import Lanes, Rows
 from headgate.pipeline.routing.plan import Plan, TaskReport
 from headgate.pipeline.routing.refusals import Refusals
 from headgate.pipeline.routing.router import Routed, Router
+from headgate.sources.base import Stretch
 
-__all__ = ["ROUND_BYTES", "run_task"]
+__all__ = ["ROUND_BYTES", "Output", "follow_task", "run_task"]
 
 ROUND_BYTES = 128 << 20
 
@@ -37,6 +41,37 @@ def run_task(plan: Plan, batches: Iterator[pa.RecordBatch], task: int) -> Iterat
             break  # the driver admits them first, and the batch comes again
     run.report.close()
     yield run.report
+
+
+def follow_task(plan: Plan, stretches: Iterator[Stretch], track: Tracker, task: int) -> Iterator[Output | TaskReport]:
+    """As `run_task` for what the batch is about, then on behind it: what needs the driver, or fails, ends following."""
+    total: TaskReport | None = None
+    for stretch in stretches:
+        try:
+            *dead, report = run_task(plan, stretch.rows, task)
+        except (HeadgateError, OSError):
+            if stretch.is_planned:
+                raise
+            break
+        assert isinstance(report, TaskReport)
+        needs_driver = bool(report.unknown or report.failed)
+        if total is None:
+            total = report
+            # What an earlier attempt delivered of the batch says nothing of what comes behind it.
+            plan = replace(plan, done=frozenset(), earlier=())
+        elif needs_driver:
+            break
+        else:
+            total.add(report)
+        yield from dead
+        if needs_driver:
+            break
+        total.end = stretch.end
+        if dead:
+            break  # they count as delivered when the driver has them
+        track.add(report.rows, [SendResult.from_dict(each) for each in report.results], stretch.end)
+    if total is not None:
+        yield total
 
 
 def _rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
