@@ -5,10 +5,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CODE := src tests bench conformance
+CODE := src tests bench conformance tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check broker package lint format bench conformance lock clean
+.PHONY: help demo test check broker package lint format reference bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ lint: $(READY) ## Check style, types and the boundaries between packages
 format: $(READY) ## Format the code
 	@$(BIN)/ruff check --fix $(CODE)
 	@$(BIN)/ruff format $(CODE)
+
+reference: $(READY) ## Write the reference pages in docs/reference anew, from the code
+	@$(BIN)/python -m tools.reference
 
 bench: $(READY) ## Measure; for one of them: make bench ARGS="pipeline --quick"
 	@$(BIN)/python -m bench $(ARGS)

@@ -153,7 +153,7 @@ class DeadLettersSection(Section):
     """Rows that were refused, kept in the pipeline's directory until somebody looks at them."""
 
     max_rows: int = Field(1_000_000, ge=1, description="When so many are kept, the pipeline waits.")
-    max_bytes: Size = Field(1 << 30, gt=0, description="The same in bytes of payload.")
+    max_bytes: Size = Field(1 << 30, gt=0, description="When payloads of so many bytes are kept, the pipeline waits.")
 
 
 class PipelineSection(Section):
@@ -235,15 +235,15 @@ class PipelineSection(Section):
 class Config(Section):
     """The whole file."""
 
-    project: ProjectSection = Field(default_factory=ProjectSection)
-    postgres: PostgresSection = Field(default_factory=PostgresSection)
-    nats: NatsSection = Field(default_factory=NatsSection)
-    spark: SparkSection = Field(default_factory=SparkSection)
-    control: ControlSection = Field(default_factory=ControlSection)
-    gateway: GatewaySection = Field(default_factory=GatewaySection)
-    broker: BrokerSection = Field(default_factory=BrokerSection)
-    relay: RelaySection = Field(default_factory=RelaySection)
-    logging: LoggingSection = Field(default_factory=LoggingSection)
-    sources: dict[Name, SourceSection] = Field(default_factory=dict)
-    destinations: dict[Name, DestinationSection] = Field(default_factory=dict)
-    pipelines: dict[Name, PipelineSection] = Field(default_factory=dict)
+    project: ProjectSection = Field(default_factory=ProjectSection, description="The project as a whole.")
+    postgres: PostgresSection = Field(default_factory=PostgresSection, description="The PostgreSQL server.")
+    nats: NatsSection = Field(default_factory=NatsSection, description="The NATS server.")
+    spark: SparkSection = Field(default_factory=SparkSection, description="How Spark runs.")
+    control: ControlSection = Field(default_factory=ControlSection, description="The HTTP control plane.")
+    gateway: GatewaySection = Field(default_factory=GatewaySection, description="The Kafka gateway.")
+    broker: BrokerSection = Field(default_factory=BrokerSection, description="The broker's HTTP server.")
+    relay: RelaySection = Field(default_factory=RelaySection, description="The AT Protocol relay.")
+    logging: LoggingSection = Field(default_factory=LoggingSection, description="Logs on standard error.")
+    sources: dict[Name, SourceSection] = Field(default_factory=dict, description="Where rows come from, by name.")
+    destinations: dict[Name, DestinationSection] = Field(default_factory=dict, description="Where rows go, by name.")
+    pipelines: dict[Name, PipelineSection] = Field(default_factory=dict, description="What runs, by name.")

@@ -164,9 +164,15 @@ class RoutingSection(Section):
         "bytes", description="`bytes`: the text; `key_u32`: a number as 4 bytes; `partition_id`: the partition itself."
     )
     strip_routing_columns: bool = Field(False, description="Leave the routing columns out of the payload.")
-    topic_defaults: TopicDefaultsSection = Field(default_factory=TopicDefaultsSection)
-    admission: AdmissionSection = Field(default_factory=AdmissionSection)
-    circuit_breaker: BreakerSection = Field(default_factory=BreakerSection)
+    topic_defaults: TopicDefaultsSection = Field(
+        default_factory=TopicDefaultsSection, description="How new topics are made."
+    )
+    admission: AdmissionSection = Field(
+        default_factory=AdmissionSection, description="Which destinations rows may ask for."
+    )
+    circuit_breaker: BreakerSection = Field(
+        default_factory=BreakerSection, description="When a failing topic is left alone."
+    )
     startup_prewarm_deadline: Duration = Field(
         60.0, description="How long the start may take to create what the allowlist names; the rest comes when needed."
     )

@@ -21,7 +21,7 @@ from headgate.gateway.metrics import LATENCY_BUCKETS_S
 from headgate.model import Status
 from headgate.pipeline.report import Report
 
-__all__ = ["CONTENT_TYPE", "render"]
+__all__ = ["BROKER_KEYS", "CONTENT_TYPE", "GATEWAY_KEYS", "collectors", "render"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -267,6 +267,26 @@ def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
     return zip([*LATENCY_BUCKETS_S, "+Inf"], counts, strict=True)
 
 
+GATEWAY_KEYS = tuple(key for _, _, _, key in _GATEWAY)
+BROKER_KEYS = tuple(_BROKER)
+
+
+def collectors(
+    reports: Sequence[Report],
+    snapshots: Sequence[Mapping[str, Any]] = (),
+    gateway: Mapping[str, Any] | None = None,
+    broker: Mapping[str, Any] | None = None,
+    relay: Mapping[str, Any] | None = None,
+) -> list[Collector]:
+    """Return the collectors of the metrics: of the pipelines, then of each server that runs beside them."""
+    beside: list[tuple[Callable[[Mapping[str, Any]], Collector], Mapping[str, Any] | None]] = [
+        (_Gateway, gateway),
+        (_Broker, broker),
+        (_Relay, relay),
+    ]
+    return [_Pipelines(reports, snapshots), *(kind(told) for kind, told in beside if told is not None)]
+
+
 def render(
     reports: Sequence[Report],
     snapshots: Sequence[Mapping[str, Any]] = (),
@@ -274,14 +294,9 @@ def render(
     broker: Mapping[str, Any] | None = None,
     relay: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The metrics page."""
+    """Return the metrics page, in the text format of Prometheus."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Pipelines(reports, snapshots))
-    if gateway is not None:
-        registry.register(_Gateway(gateway))
-    if broker is not None:
-        registry.register(_Broker(broker))
-    if relay is not None:
-        registry.register(_Relay(relay))
+    for collector in collectors(reports, snapshots, gateway, broker, relay):
+        registry.register(collector)
     return generate_latest(registry)

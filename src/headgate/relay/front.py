@@ -121,6 +121,10 @@ class Front:
     def stats(self) -> dict[str, int]:
         return {"connections": len(self._clients), "refused": self.refused, "timed_out": self.timed_out.total()}
 
+    def listeners(self) -> dict[str, int]:
+        """Return the counts of the fan-out and of HTTP connections, by the names that their metrics have."""
+        return self.fanout.stats() | {f"http_{name}": count for name, count in self.stats().items()}
+
     # For clients
 
     def came(self, client: _Client) -> bool:

@@ -15,15 +15,30 @@ from headgate.relay.parts import Parts
 from headgate.relay.timings import Timings
 from headgate.wire.atproto import Reason
 
-__all__ = ["counters", "exposition", "unverified_fraction"]
+__all__ = ["RelayCollector", "counters", "exposition", "unverified_fraction"]
 
 _MOST_HOSTS = 50
 _MOST_DAMAGE = 20
 _HOST_COUNTS: tuple[tuple[str, str, Callable[[HostBook], int]], ...] = (
     ("events_received", "Frames of one of the busiest hosts.", lambda book: book.received),
-    ("events_accepted", "Those that were sent on.", lambda book: book.accepted),
-    ("events_dropped", "Those that were not.", lambda book: book.dropped.total()),
+    ("events_accepted", "Events of such a host that were sent on.", lambda book: book.accepted),
+    ("events_dropped", "Events of such a host that were not sent on.", lambda book: book.dropped.total()),
 )
+
+_FANOUT = {
+    "connections": "WebSocket and SSE connections.",
+    "listeners": "Consumers that are sent events.",
+    "catching_up": "Consumers that are behind, and read from the disk.",
+    "groups": "Kinds of streams that are being served, each encoded once.",
+    "kept_bytes": "Encoded events kept in memory for consumers.",
+    "position": "The last number that consumers who are not behind were sent.",
+    "too_slow": "Consumers cut off because too much waited for them.",
+    "refused": "Requests to listen that were refused.",
+    "damaged": "Places of the log that could not be read while it was followed.",
+    "http_connections": "HTTP connections.",
+    "http_refused": "HTTP connections refused because there were too many.",
+    "http_timed_out": "HTTP connections closed because a phase of a request took too long.",
+}
 
 # An event that was let through with one of these was not shown to come from its account.
 _UNVERIFIED = (Reason.BAD_SIGNATURE, Reason.WRONG_HOST, Reason.BAD_DOCUMENT)
@@ -66,13 +81,14 @@ def _log_state(parts: Parts) -> dict[str, Any]:
 
 
 def exposition(parts: Parts, listeners: dict[str, int]) -> bytes:
+    """Return the metrics page, in the text format of Prometheus."""
     registry = CollectorRegistry()
-    registry.register(_Collector(parts, listeners))
+    registry.register(RelayCollector(parts, listeners))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
-class _Collector(Collector):
+class RelayCollector(Collector):
     """The counters as they are at this moment."""
 
     def __init__(self, parts: Parts, listeners: dict[str, int]) -> None:
@@ -118,7 +134,7 @@ class _Collector(Collector):
         yield _gauge("log_inspected_at", "When all of the log had last been looked through.", inspection.finished_at)
         yield from self._of_hosts()
         for name, value in self._listeners.items():
-            yield _gauge(f"fanout_{name}", f"The fan-out's {name.replace('_', ' ')}.", value)
+            yield _gauge(f"fanout_{name}", _FANOUT[name], value)
 
     def _of_hosts(self) -> Iterable[Metric]:
         """Of the busiest hosts alone: there are thousands, and whoever pleases adds one."""

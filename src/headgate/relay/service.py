@@ -144,8 +144,7 @@ def _front(settings: RelaySettings, parts: Parts) -> Front:
     front: Front
 
     async def metrics(request: Request) -> Response:
-        http = {f"http_{name}": count for name, count in front.stats().items()}
-        return Response(exposition(parts, fanout.stats() | http), media_type=_METRICS)
+        return Response(exposition(parts, front.listeners()), media_type=_METRICS)
 
     application = Starlette(
         routes=[

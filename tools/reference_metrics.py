@@ -1,0 +1,59 @@
+"""The page of metrics: what the control plane and the relay export."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, collectors
+from headgate.gateway.metrics import Metrics
+from headgate.relay.metrics import RelayCollector
+from headgate.relay.service import RelaySettings, open_relay
+from tools.tables import code, page, table
+
+__all__ = ["metrics_page"]
+
+_INTRODUCTION = """
+`GET /metrics` of the control plane has the metrics of pipelines, and, where they run beside them, those of the gateway,
+the broker and the relay; a relay also has its own page, with the counts of hosts. Both have the usual `process_*` ones.
+Counters end in `_total`, as Prometheus wants it. [Deployment](../deployment.md#watch) says what to alert on.
+"""
+_RELAY = "What a relay serves at its own `/metrics`. Beside pipelines the control plane has its plain numbers, too."
+
+
+def metrics_page() -> str:
+    """Return the page of every metric."""
+    pipelines, gateway, broker = collectors([], [], _gateway(), dict.fromkeys(BROKER_KEYS, 0))
+    parts = [
+        f"## Pipelines\n\n{_table(pipelines.collect())}",
+        f"## Gateway\n\n{_table(gateway.collect())}",
+        f"## Broker\n\n{_table(broker.collect())}",
+        f"## Relay\n\n{_RELAY}\n\n{_table(asyncio.run(_relay()))}",
+    ]
+    return page("Metrics reference", "what is exported", _INTRODUCTION, *parts)
+
+
+def _gateway() -> dict[str, object]:
+    """What a gateway tells that has not been asked yet."""
+    return dict.fromkeys(GATEWAY_KEYS, 0) | Metrics().as_dict()
+
+
+async def _relay() -> list[Metric]:
+    """The metrics of a relay that follows nobody."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with open_relay(RelaySettings(Path(directory), port=0)) as relay:
+            return list(RelayCollector(relay.parts, relay.front.listeners()).collect())
+
+
+def _table(families: Iterable[Metric]) -> str:
+    return table(["metric", "type", "labels", "meaning"], [_row(family) for family in families])
+
+
+def _row(family: Metric) -> list[str]:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels: tuple[str, ...] = getattr(family, "_labelnames", ())
+    return [code(name), family.type, ", ".join(map(code, labels)), family.documentation]
