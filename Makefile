@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CODE := src tests bench conformance tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check broker package lint format reference bench conformance lock clean
+.PHONY: help demo test check broker package lint docs format reference bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ lint: $(READY) ## Check style, types and the boundaries between packages
 	@$(BIN)/mypy $(CODE)
 	@$(BIN)/lint-imports
 	@! grep -n '://' requirements.lock
+	@$(MAKE) --no-print-directory docs
+
+# With --quiet, warnings would be neither shown nor counted.
+docs: $(READY) ## Build the site of the documentation in site/; a link that leads nowhere ends it
+	@said=$$(NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 
 format: $(READY) ## Format the code
 	@$(BIN)/ruff check --fix $(CODE)
@@ -56,7 +61,7 @@ lock: $(READY) ## Pin the dependencies anew, with hashes
 		--no-emit-index-url --no-header --extra all --group dev pyproject.toml -o requirements.lock
 
 clean: ## Remove the virtual environment, the demo's data and caches
-	@rm -rf $(VENV) .headgate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) site .headgate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # The lock is complete, so nothing is resolved: pip asks for the newest release of what it names with an extra.
 $(READY): requirements.lock pyproject.toml
