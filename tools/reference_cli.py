@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from tools.tables import code, page, table
 
 __all__ = ["cli_page", "commands"]
 
-_VALUES = {"str": "TEXT", "integer": "NUMBER", "integer range": "NUMBER", "float": "NUMBER", "float range": "NUMBER"}
+_VALUES = {"str": "TEXT", "int": "NUMBER", "integer": "NUMBER", "float": "NUMBER"}
 
 _INTRODUCTION = """
 Every command, as `headgate COMMAND --help` explains it. [The command line](../cli.md) has an overview and the exit
@@ -47,9 +48,14 @@ def _part(name: str, command: Any) -> str:
 
 
 def _help(text: str) -> str:
-    """Return the help; what stands behind `Example:` is code."""
-    paragraphs = (" ".join(each.split()) for each in text.split("\n\n"))
-    return "\n\n".join(re.sub(r"^Example: (.*)$", r"Example: `\1`", each) for each in paragraphs)
+    """Return the help. Examples are code, and so is a paragraph that is to stay as it is (`\\b`)."""
+    return "\n\n".join(_paragraph(each) for each in text.split("\n\n"))
+
+
+def _paragraph(text: str) -> str:
+    if text.startswith("\b"):
+        return "```text\n" + inspect.cleandoc(text[1:]) + "\n```"
+    return re.sub(r"^Example: (.*)$", r"Example: `\1`", " ".join(text.split()))
 
 
 def _row(command: Any, parameter: Any) -> list[str]:
@@ -63,8 +69,11 @@ def _row(command: Any, parameter: Any) -> list[str]:
 
 def _value(shown: str) -> str:
     """Return what stands for the value of an option; choices stay as they are."""
-    name = shown.strip("<>")
-    return shown if shown == name else _VALUES.get(name, name.upper())
+    name = shown.strip("<>").removesuffix(" range")
+    if shown == name:
+        return shown
+    one = name.removeprefix("list[").removesuffix("]")
+    return _VALUES.get(one, one.upper()) + ("..." if one != name else "")
 
 
 def _default(parameter: Any) -> str:
