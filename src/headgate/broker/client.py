@@ -283,7 +283,7 @@ class BrokerClient:
         await self._database.close()
 
     async def cancel_handlers(self, handlers: Sequence[Handler], unsubscribe: bool) -> None:
-        """As `Registration.cancel` does."""
+        """Stop `handlers` and wait for their running calls; with `unsubscribe`, remove their subscriptions, too."""
         for handler in handlers:
             await self._cancel_handler(handler, unsubscribe)
 

@@ -48,7 +48,7 @@ POLL = (
 
 
 def new_client_id() -> str:
-    """Those that begin later sort later. Clocks differ, and it does not matter if they do."""
+    """Return a new id, by which clients that began later sort later. Clocks may differ without harm."""
     return f"{PREFIX}{time.time_ns():016x}-{uuid4().hex[:8]}"
 
 

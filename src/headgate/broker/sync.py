@@ -150,7 +150,7 @@ class SyncRegistration:
         self.name, self.subscription_id = registration.name, registration.subscription_id
 
     def cancel(self, *, unsubscribe: bool = False) -> None:
-        """As `Registration.cancel`; not from within the handler."""
+        """Stop the handler and wait for its running call, as `Registration.cancel`; not from within the handler."""
         self._client._wait(self._registration.cancel(unsubscribe=unsubscribe))
 
 

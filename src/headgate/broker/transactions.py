@@ -67,12 +67,12 @@ class Encoded:
 
 
 async def publish(where: Any, *messages: Message, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """Publish in this order, as part of the transaction; the ids of those that are not for later."""
+    """Publish `messages` in this order, in the caller's transaction; return the ids of those that are not scheduled."""
     return await publish_encoded(where, [encode(message) for message in messages], schema)
 
 
 async def send(where: Any, subscription_id: int, *messages: Message, schema: str = DEFAULT_SCHEMA) -> list[int]:
-    """The same, to one subscription and no other."""
+    """Publish to one subscription, whatever its condition, in the caller's transaction; return the event ids."""
     return await publish_encoded(where, [encode(message, subscription_id) for message in messages], schema)
 
 

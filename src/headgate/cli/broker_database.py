@@ -73,7 +73,7 @@ def database_of(config: Any, postgres: str | None) -> Iterator[str]:
 
 @contextmanager
 def connected(config: Any, postgres: str | None) -> Iterator[psycopg.Connection]:
-    """A connection to it, or the error that says why not."""
+    """Connect to the broker's database; raise `ConnectError` if it does not answer."""
     with database_of(config, postgres) as url:
         try:
             with psycopg.connect(url, autocommit=True, application_name="headgate broker") as connection:
@@ -86,7 +86,7 @@ def connected(config: Any, postgres: str | None) -> Iterator[psycopg.Connection]
 
 @contextmanager
 def installed_broker(config: Any, postgres: str | None, schema: str) -> Iterator[psycopg.Connection]:
-    """The same, with the broker's names in reach; an error if there is no broker."""
+    """Connect with the broker's schema in `search_path`; raise if there is no broker in it."""
     with connected(config, postgres) as connection:
         if not installed(connection, schema):
             raise StateError(f"there is no broker in the schema {schema}", remedy="headgate broker install")

@@ -74,7 +74,7 @@ def rule_of(info: SnapshotInfo) -> Rule | None:
 
 
 class Snapshots:
-    """Those of one bridge. `options` go into every request, such as `{"method": "filter"}`."""
+    """Finds and requests snapshots of one bridge. `options` go into every request: `{"method": "filter"}`."""
 
     def __init__(self, link: Link, stream: str, cdc_stream: str, options: dict[str, Any] | None = None) -> None:
         self._link = link

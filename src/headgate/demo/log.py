@@ -76,7 +76,7 @@ class DemoLog:
 
     @property
     def sql_command(self) -> str:
-        """The same messages as those of the other command, the newest first."""
+        """Return the command that shows the messages of `kcat_command` by SQL, the newest first."""
         query = f"select convert_from(value, 'utf8') from kafka.messages where topic = '{_TOPIC}'"  # noqa: S608
         return f'psql "{self._url}" -Atc "{query} order by global_offset desc limit 3"'
 

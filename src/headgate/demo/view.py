@@ -51,7 +51,7 @@ def demo_view(
 def demo_line(
     service: Service, watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica
 ) -> str:
-    """The same in one line, where there is no terminal."""
+    """Return the state of the demo as one line, for where there is no terminal."""
     parts = [f"{r.pipeline} {r.status.value} {r.rows_per_second:,.0f} rows/s lag {_lag(r)}" for r in service.reports()]
     parts.append(f"{sum(watch.arrived for watch in watches):,} events in NATS")
     parts.append(f"{log.messages:,} messages in the log at {log.bootstrap}")

@@ -1,4 +1,4 @@
-"""Who runs PostgreSQL. It refuses to run as root, so root hands it to an unprivileged user.
+"""The account that runs PostgreSQL. The server refuses to run as root, so root hands it to an unprivileged user.
 
 The handing over is done by `setpriv` of util-linux. That user may be unable to reach the programs or the data, for
 instance below /root. Then, and only then, the server keeps one capability that lets it pass closed directories; the

@@ -38,7 +38,7 @@ class Head:
         self._words[0] = seq
 
     def scrubbed(self) -> None:
-        """Whoever keeps records in memory must forget them."""
+        """Announce that records were scrubbed: readers must drop what they keep in memory."""
         assert self._words is not None
         self._words[1] += 1
 

@@ -60,14 +60,14 @@ class EventLog:
         return LogReader(self.path)
 
     async def append(self, kind: int, uid: int, payload: Payload) -> int:
-        """The number of the new record. While too many wait, this waits before it takes the payload."""
+        """Append a record; return its number once it is durable. Waits for room first (backpressure)."""
         if len(self._waiting) >= self._max_waiting:
             async with self._room:
                 await self._room.wait_for(lambda: len(self._waiting) < self._max_waiting)
         return await self.submit(kind, uid, payload)
 
     def submit(self, kind: int, uid: int, payload: Payload) -> asyncio.Future[int]:
-        """The same without waiting: records get their numbers in the order of these calls.
+        """Queue a record without waiting for room; records get their numbers in the order of these calls.
 
         A function that makes the payload of its number is called in the writer's thread, and perhaps again with another
         number if the first could not be written.

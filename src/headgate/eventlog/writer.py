@@ -134,7 +134,7 @@ class LogWriter:
         return outcomes
 
     def append_all(self, entries: Sequence[Entry]) -> list[int]:
-        """The same, for callers who can do nothing with a part."""
+        """Append `entries` and return their numbers; raise the first error if one of them could not be written."""
         numbers: list[int] = []
         for outcome in self.append(entries):
             if isinstance(outcome, Exception):

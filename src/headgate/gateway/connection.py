@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def drain(self) -> None:
-        """As `end`, but a Fetch, which may wait for long and changes nothing, is dropped."""
+        """End the connection as `end` does, but drop waiting Fetch requests: they may take long and change nothing."""
         self._backlog = deque(item for item in self._backlog if not self._dropped(item))
         for pending in self._pending:
             if pending.task and pending.kind is FetchRequest and pending.buffers is None:

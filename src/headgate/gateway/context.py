@@ -70,7 +70,7 @@ class AnswerRoom:
         return self._session.charged
 
     def keep(self, size: int) -> None:
-        """It holds this much. Nothing, while it waits for something to hold."""
+        """Count the answer with `size` bytes; 0 while it waits for data."""
         self._charge(size - self._session.charged)
 
     def settle(self) -> int:

@@ -104,7 +104,7 @@ class Turn:
 
 
 class FetchSessions:
-    """Those of all connections of a gateway. A connection has one at most, which is in its `Session`."""
+    """The fetch sessions of all connections of a gateway. A connection has one at most, which is in its `Session`."""
 
     def __init__(self, most_partitions: int = MOST_PARTITIONS, now: Callable[[], float] = time.monotonic) -> None:
         self._most_partitions = most_partitions

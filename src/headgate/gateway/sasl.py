@@ -1,4 +1,4 @@
-"""Who is speaking: SASL PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802, RFC 7677), the server's side.
+"""Authentication: SASL PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802, RFC 7677), the server's side.
 
     dialogue = users.begin("SCRAM-SHA-256")
     answer = dialogue.step(message)         raises Refused when the proof is wrong

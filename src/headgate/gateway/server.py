@@ -73,7 +73,7 @@ class Gateway:
 
     @property
     def options(self) -> GatewayOptions:
-        """As they came to be: `port` and `advertised` are what was opened."""
+        """Return the options in effect: `port` and `advertised` are what was opened."""
         return self._services.options
 
     @property

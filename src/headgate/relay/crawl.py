@@ -1,4 +1,4 @@
-"""Who may be crawled: the checks between a name that somebody sent and a host that is followed."""
+"""Admission of hosts to be crawled: the checks between a name that somebody sent and a host that is followed."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Front:
         await asyncio.sleep(0)  # connections end with the next turn of the loop
 
     def consumers(self) -> list[Consumer]:
-        """Who listens now, in the order they came."""
+        """Return the consumers that listen now, in the order they came."""
         self._consumers = {each: consumer for each, consumer in self._consumers.items() if each.is_open}
         return list(self._consumers.values())
 

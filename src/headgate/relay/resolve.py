@@ -48,7 +48,7 @@ class ResolveError(AtprotoError, kind=AtprotoError.kind):
 
 
 class UnansweredError(ResolveError, kind=AtprotoError.kind):
-    """Nobody answered, or the answer was that of a server in trouble."""
+    """No answer came, or that of a server in trouble."""
 
     passing = True
 

@@ -21,7 +21,7 @@ class Timings:
         self.total_s += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: how many took no longer than each bound."""
+        """Return cumulative counts, as Prometheus wants them: how many took no longer than each bound."""
         reached, found = 0, []
         for bound, count in zip((*map(str, _BOUNDS), "+Inf"), self._counts, strict=True):
             reached += count

@@ -1,4 +1,4 @@
-"""Who may speak to a server of headgate: tokens, other web pages, and addresses that are not for strangers."""
+"""Access control of headgate's servers: tokens, other web pages, and addresses that are not for strangers."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _BEFORE = re.compile(r"(/[^\s:()]+):? \(?$")
 
 
 def disk_error(error: OSError, where: str = "") -> HeadgateError | None:
-    """The error that a person can act on; None if it is of another sort."""
+    """Return the error that a person can act on; None if it is of another sort."""
     place = where or str(error.filename or "")
     if error.errno in _FULL:
         return _full(place)
@@ -37,7 +37,7 @@ def disk_error(error: OSError, where: str = "") -> HeadgateError | None:
 
 
 def disk_error_in(text: str) -> HeadgateError | None:
-    """The same from what another process has printed."""
+    """Return the disk error in what another process has printed; None if there is none."""
     found = _SAID.search(text)
     if found is None:
         return None

@@ -38,7 +38,7 @@ def progress_subject(job_id: str) -> str:
 
 
 class Snapshots(Protocol):
-    """Who makes them."""
+    """What answers requests for snapshots: the maker of snapshots."""
 
     def serves(self, cdc_stream: str | None) -> bool: ...
 

@@ -1,4 +1,4 @@
-"""Who may come through the doors: tokens, tickets, and web pages that were named.
+"""Access control of the HTTP server: tokens, tickets, and web pages that were named.
 
 A page in a browser is a client that its user did not choose. One of another origin is refused unless it was allowed by
 name (CORS), and without a token, only addresses are answered to: a name may be pointed at this machine by anybody.

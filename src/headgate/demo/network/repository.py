@@ -74,7 +74,7 @@ class Repository:
         self._commit = b""
 
     def copy(self) -> Repository:
-        """The same account as it is now, to go another way from here."""
+        """Return a copy of the account as it is now, which may diverge from here."""
         return deepcopy(self, {id(self.key): self.key})
 
     def commit(self, writes: Sequence[Write], *, seq: int, now_us: int) -> bytes:

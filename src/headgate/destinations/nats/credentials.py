@@ -1,4 +1,4 @@
-"""Who we are to the server: user and password, token, nkey, or JWT with nkey from a credentials file.
+"""Authentication with a NATS server: user and password, token, nkey, or JWT with nkey from a credentials file.
 
 An nkey is an Ed25519 key in base32 with a type prefix and a checksum. A seed decodes to two prefix bytes (kind "seed",
 then the kind of key), 32 bytes of key and a little-endian CRC-16. The server sends a nonce in INFO; the client proves

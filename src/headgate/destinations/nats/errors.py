@@ -103,7 +103,7 @@ def api_error(error: ApiError, where: str) -> HeadgateError:
 
 
 def no_stream_error(subject: str, where: str) -> HeadgateError:
-    """Nobody listens on the subject: no stream takes it, or JetStream is off."""
+    """Return the error for a subject without a stream: no stream takes it, or JetStream is off."""
     return StateError(
         f"no stream takes the subject {subject[:200]!r}",
         remedy="add the subject to the stream, or correct the topic of the route; check that JetStream is enabled",

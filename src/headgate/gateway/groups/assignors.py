@@ -1,4 +1,4 @@
-"""Who gets which partitions: the assignors that groups of the new protocol (KIP-848) can choose from.
+"""Assignors: which member gets which partitions. Those that groups of the new protocol (KIP-848) can choose from.
 
     range      per topic, each member gets a run of partitions; topics with equal counts are cut alike
     uniform    as even as subscriptions allow, and as few partitions move as possible

@@ -151,7 +151,7 @@ class ClassicGroup(Group[ClassicMember]):
         self._complete_if_ready(now)
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
-        """Whoever waited for this join has hung up. A new member is gone; others may come back in their session."""
+        """Cancel a join whose client has hung up. A new member is gone; others may come back in their session."""
         member_id = next((key for key, waiting in self._joining.items() if waiting is ticket), None)
         if member_id is None:
             return

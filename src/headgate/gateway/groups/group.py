@@ -27,7 +27,7 @@ Ticket: TypeAlias = object
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a request, and in which version of its API."""
+    """The sender of a request, and the version of its API."""
 
     id: str
     host: str

@@ -33,7 +33,7 @@ _REGEX_TIMEOUT = "1s"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who coordinates a group, if anybody does, and whether the group is stored."""
+    """The coordinator of a group, if there is one, and whether the group is stored."""
 
     node_id: int | None
     host: str

@@ -111,7 +111,7 @@ async def alter_client_quotas(context: Context, header: RequestHeader, request: 
 
 
 async def describe_users(context: Context, header: RequestHeader, request: DescribeUserScramCredentialsRequest) -> Body:
-    """Who may log in, and how; never a secret."""
+    """Answer DescribeUserScramCredentials: users and mechanisms, never a secret."""
     known = sorted(context.options.users)
     asked = [each.name for each in request.users] if request.users else known
     mechanisms = tuple(ScramCredential(mechanism=each, iterations=SCRAM_ITERATIONS) for each in _SCRAM_MECHANISMS)

@@ -30,13 +30,13 @@ _SEVERAL_KEYS, _SEVERAL_MEMBERS = 4, 3  # the first versions of FindCoordinator 
 
 
 def client_of(context: Context, header: RequestHeader) -> Client:
-    """Who asks, as groups remember it; addresses are written as Kafka writes them."""
+    """Return the client of a request, as groups remember it; addresses are written as Kafka writes them."""
     host = context.session.peer.rpartition(":")[0]
     return Client(header.client_id or "", f"/{host}", header.api_version)
 
 
 async def find_coordinator(context: Context, header: RequestHeader, request: FindCoordinatorRequest) -> Body:
-    """Who coordinates groups."""
+    """Answer FindCoordinator: the gateway that coordinates each group."""
     if header.api_version >= _SEVERAL_KEYS:
         found = [await _find(context, key, request.key_type) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=tuple(found))

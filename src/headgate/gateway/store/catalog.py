@@ -70,7 +70,7 @@ class Catalog:
         return self._by_uuid.get(uuid)
 
     async def find(self, name: str) -> Topic | None:
-        """As `get`, but asks PostgreSQL if there is none in memory."""
+        """Return the topic `name`; ask PostgreSQL if it is not in memory. None if there is none."""
         return self.get(name) or await self._find(name)
 
     async def find_id(self, uuid: UUID) -> Topic | None:

@@ -122,7 +122,7 @@ async def _compact(connection: psycopg.AsyncConnection, partition: _Partition, m
 
 
 def survivors(records: list[Record], last: Mapping[bytes, int], clean_to: int, grave_ms: int) -> list[Record]:
-    """Those that no later record replaces. Without a key a record can mean nothing to a compacted topic."""
+    """Return the records that no later one replaces. A record without a key means nothing to a compacted topic."""
     return [
         record
         for record in records

@@ -47,7 +47,7 @@ class Announcer:
         self._has_news = asyncio.Event()
 
     def say(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
-        """Soon; only the last word about a partition counts."""
+        """Queue an announcement; coalesced per partition, sent every `interval_s`."""
         self._news[part_id] = next_offset, log_start_offset
         self._has_news.set()
 
@@ -69,7 +69,7 @@ class Announcer:
 
 
 def payloads(news: Mapping[int, tuple[int, int]]) -> list[str]:
-    """As few texts as PostgreSQL allows, of part_id:next_offset:log_start_offset."""
+    """Return the payloads of NOTIFY, as few as PostgreSQL allows, of part_id:next_offset:log_start_offset."""
     texts: list[str] = []
     for part_id, (next_offset, log_start_offset) in news.items():
         text = f"{part_id}:{next_offset}:{log_start_offset}"

@@ -125,7 +125,7 @@ class Tails:
                 wake()
 
     def heard(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
-        """As `moved`, from somebody who may speak of partitions that nobody here is interested in."""
+        """Apply another gateway's announcement, as `moved`; about a partition without readers here it is dropped."""
         if part_id in self._tails:
             self.moved(part_id, next_offset, log_start_offset)
 

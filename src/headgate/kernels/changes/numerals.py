@@ -65,7 +65,7 @@ def is_timestamp(src: Bytes, start: int, stop: int) -> bool:
 
 @part
 def is_utc_timestamp(src: Bytes, start: int, stop: int) -> bool:
-    """The same with `+00` behind it."""
+    """`2025-01-31 12:00:34+00`, with one to six decimals or without any."""
     end = stop - 3
     return (
         end > start

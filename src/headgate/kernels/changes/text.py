@@ -58,7 +58,7 @@ def be32(src: Bytes, at: int) -> int:
 
 @inlined
 def be64(src: Bytes, at: int) -> int:
-    """As a signed number: what is beyond 2^63 keeps its bits."""
+    """Return eight bytes as a signed big-endian number: what is beyond 2^63 keeps its bits."""
     return be32(src, at) << 32 | be32(src, at + 4)
 
 

@@ -41,7 +41,7 @@ BEGIN_BYTES = 25  # four more than PostgreSQL sends: the number of events
 
 @part
 def check_names(src: Bytes, at: int, stop: int, count: int) -> int:
-    """So many texts, each with a zero byte behind it, and nothing else."""
+    """Check that `count` texts, each with a zero byte behind it, fill the range exactly."""
     for _ in range(count):
         end = at
         while end < stop and src[end] != 0:

@@ -203,7 +203,7 @@ def key_bytes(text: str, encoding: str) -> bytes | None:
 
 
 def key_number(text: str) -> int | None:
-    """The same for `partition_id`: the number that a value stands for."""
+    """Return the partition number that a value stands for (`partition_id`); None if it is no number."""
     return int(text) if re.fullmatch(_NUMBER, text) else None
 
 

@@ -41,7 +41,7 @@ class KeyPaths:
     strip: bool = False
 
     def picks(self) -> list[Pick]:
-        """The same for a source whose rows are made by their sender."""
+        """Return what the sender must read of each row, for a source whose rows are made by their sender."""
         named = {KEY_STREAM: self.stream, KEY_TOPIC: self.topic, KEY: self.partition_key}
         picks = [Pick(name, (path,)) for name, path in named.items() if path]
         picks += [Pick(name, (name,)) for name in (record.SCHEMA, record.TABLE) if self.tables]

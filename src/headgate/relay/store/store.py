@@ -113,7 +113,7 @@ class Store:
         return (await self.load([did])).get(did)
 
     async def load(self, dids: Iterable[str]) -> dict[str, AccountRow]:
-        """Those of the accounts that there are, with one question to the database for all that are not in memory."""
+        """Return the accounts that exist, with one query for all that are not in memory."""
         found: dict[str, AccountRow] = {}
         missing = []
         for did in dids:

@@ -30,7 +30,7 @@ class Planner:
         self._until: dict[FileId, int] | None = None  # how far a run that ends may go in each file
 
     def begin(self) -> Point:
-        """The same point for as long as the directory lives."""
+        """Return where the source begins; stable for as long as the directory lives."""
         return Point(0, self._begun().first_place)
 
     def end_here(self) -> None:

@@ -107,7 +107,7 @@ class PollStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PlannedRows(first.row + a, keys.slice(a, b - a)) for a, b in pairwise(edges)]
 
     def commit(self, end: Offset) -> None:
-        """The same as in `latestOffset`, which Spark asks first; this comes one batch late, and not for the last."""
+        """Commit as `latestOffset` has already: Spark calls this one batch late, and not for the last batch."""
         self._poller.commit(Point.from_offset(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -160,7 +160,7 @@ class PlanBook:
         self.directory = directory
 
     def first_row(self) -> int:
-        """The same answer for as long as the directory lives."""
+        """Return the number of the first row; stable for as long as the directory lives."""
         found = self._number("first")
         if found is None:
             found = time.time_ns()

@@ -1,4 +1,4 @@
-"""Who keeps a point from being taken: transactions that are writing."""
+"""What keeps a point from being taken: transactions that are writing."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _receiver(connection: pq.abc.PGconn) -> Callable[[int, int], Received]:
 
 
 class SlowReceiver:
-    """The same as `CopyReceiver`, in Python for each row: for where libpq's functions cannot be found.
+    """`CopyReceiver` in Python for each row: for where libpq's functions cannot be found.
 
     A `BytesIO` takes rows in for next to nothing; a list of them would cost as much again as receiving them.
     """

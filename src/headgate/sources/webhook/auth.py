@@ -1,4 +1,4 @@
-"""Who sends: keys, and what of a request's headers may be kept."""
+"""Authentication of senders: keys, and what of a request's headers may be kept."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ class Compressor:
         self._zstd = _zstd_compressor(level, dictionary.data if dictionary else None)
 
     def compress(self, payload: bytes) -> bytes:
-        """The frame, or the payload itself if the frame would not be worth it."""
+        """Return the frame, or the payload itself if the frame would not be worth it."""
         frame = self._zstd.compress(payload)
         return frame if len(frame) + self._header_bytes < len(payload) else payload
 
     def compress_column(self, payloads: pa.Array) -> pa.Array:
-        """The same for a binary column without nulls."""
+        """Compress each value of a binary column without nulls; values that would not shrink stay as they are."""
         lengths = pc.binary_length(payloads)
         # Shorter ones cannot win, and zstd would write them for nothing.
         candidates = pc.greater(lengths, self._header_bytes)

@@ -1,4 +1,4 @@
-"""Who leads, and who votes: elections, reassignments, the quorum; and what producers and transactions do."""
+"""Leadership and quorum: elections, reassignments, the quorum; and what producers and transactions do."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class OngoingTopic(Body, frozen=True):
 
 
 class ListPartitionReassignmentsResponse(Body, frozen=True):
-    """Those that are."""
+    """The reassignments under way."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
@@ -326,7 +326,7 @@ class ProducerState(Body, frozen=True):
 
 
 class ProducersOfPartition(Body, frozen=True):
-    """Who has written to one."""
+    """The producers that have written to a partition."""
 
     partition_index: Int32 = 0
     error_code: Int16 = 0
@@ -342,7 +342,7 @@ class ProducersOfTopic(Body, frozen=True):
 
 
 class DescribeProducersResponse(Body, frozen=True):
-    """Who has written to each."""
+    """The producers of each partition."""
 
     throttle_time_ms: Int32 = 0
     topics: tuple[ProducersOfTopic, ...] = ()

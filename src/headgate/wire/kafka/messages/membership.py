@@ -175,7 +175,7 @@ class LeftMember(Body, frozen=True):
 
 
 class LeaveGroupResponse(Body, frozen=True):
-    """Who has left."""
+    """The members that have left."""
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0

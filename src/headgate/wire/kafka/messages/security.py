@@ -1,4 +1,4 @@
-"""Who may do what, and how much: ACLs, SCRAM credentials, quotas."""
+"""Access and quotas: ACLs, SCRAM credentials, quotas."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ __all__ = ["Cursor", "LeaderIdAndEpoch", "NodeEndpoint"]
 
 
 class LeaderIdAndEpoch(Body, frozen=True):
-    """Who leads a partition now, for clients that asked somebody else (KIP-951)."""
+    """The leader of a partition now, for clients that asked somebody else (KIP-951)."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
