@@ -1,4 +1,7 @@
-"""CAR v1, the container of blocks in events: split, with every block compared with its CID, and written."""
+"""CAR v1, the container of blocks in events: split, with every block compared with its CID, and written.
+
+Specification: CARv1 (IPLD), "Content Addressable aRchives".
+"""
 
 from __future__ import annotations
 

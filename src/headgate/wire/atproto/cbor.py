@@ -7,6 +7,8 @@ slow reader of this module, which knows all the rules.
 
 So in what `decode` gives, links and bytes are both `bytes`. `is_link` tells them apart, exactly: bytes that look like a
 link and are none come as `Octets`.
+
+Specification: DAG-CBOR (IPLD), and the AT Protocol's data model; RFC 8949.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """CIDs of the one form that repositories use: CIDv1, SHA-256, of DAG-CBOR or of raw bytes.
 
 Inside headgate a CID is its 36 bytes, as in blocks and events; the text (`bafy...`) is for people and JSON.
+
+Specification: CIDv1 (multiformats), as the AT Protocol's data model restricts it.
 """
 
 from __future__ import annotations

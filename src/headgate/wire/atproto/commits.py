@@ -2,6 +2,8 @@
 
 It has six fields, so its one form in DAG-CBOR can be written down. That is how strictness is checked here, and not by
 encoding anew: one signature in 2**18 looks like a CID, which libipld would turn into a link.
+
+Specification: AT Protocol, "Repository", Commit Objects.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 url = document_url(did)
 document = parse_document(did, body)      # AtprotoError(BAD_DOCUMENT) when it is of another DID
 document.key, document.pds                # either is None when the document has none
+
+Specification: AT Protocol, "DID"; W3C Decentralized Identifiers (DIDs).
 """
 
 from __future__ import annotations

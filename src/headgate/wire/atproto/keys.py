@@ -5,6 +5,8 @@
 
 A signature is 64 bytes, r and s. Of the two s that are valid only the lower is taken, on both curves, and DER never.
 `SigningKey` is for a simulated network; a relay signs nothing.
+
+Specification: AT Protocol, "Cryptography".
 """
 
 from __future__ import annotations

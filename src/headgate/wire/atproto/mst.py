@@ -8,6 +8,8 @@ lies about a CID, gives another root.
 
 `Tree` reads nodes when it comes to them. When only a link in a node changed, the CID is replaced in the node's bytes,
 which costs a fraction of writing it anew.
+
+Specification: AT Protocol, "Repository", MST Structure.
 """
 
 from __future__ import annotations

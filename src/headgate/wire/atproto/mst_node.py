@@ -2,6 +2,8 @@
 
 A node holds keys of one height, and between them links to nodes one height lower. The height of a key is in its hash,
 so a set of keys has exactly one tree. Keys are written as what they add to the key before.
+
+Specification: AT Protocol, "Repository", MST Structure.
 """
 
 from __future__ import annotations

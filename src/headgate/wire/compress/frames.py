@@ -1,4 +1,7 @@
-"""Payloads to zstd frames: columns of small messages, and single ones."""
+"""Payloads to zstd frames: columns of small messages, and single ones.
+
+Specification: RFC 8878 (Zstandard).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Written bytes are canonical: integers and lengths take their shortest form, floa
 the order of their keys. Reading accepts every form and refuses extension types, keys that are not text, duplicate
 keys, deep nesting, and bytes that are missing or left over. Its work is bounded by the bytes that are there: every
 item takes one at least, and nothing is reserved ahead for a size that is only claimed.
+
+Specification: MessagePack specification, "Formats".
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@
 
 The length counts from byte 12, the checksum from byte 21. Base offset and leader epoch lie before both: a log gives a
 batch its place by writing twelve bytes, and never touches what the producer sent.
+
+Specification: Apache Kafka documentation, Implementation, "Message Format", Record Batch; KIP-98.
 """
 
 from __future__ import annotations

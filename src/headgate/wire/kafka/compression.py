@@ -2,6 +2,8 @@
 
 Java frames snappy in its own way (xerial: a magic, then blocks with their lengths); librdkafka sends one plain block.
 Both are read, the plain block is written. LZ4 is the frame format with independent blocks: Java reads no others.
+
+Specification: Apache Kafka documentation, Implementation, "Message Format", Record Batch; KIP-110 (zstd).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A writer appends buffers to a list. Record batches go into the list as they are, so that a big answer can be handed to
 `writelines` without being copied.
+
+Specification: Apache Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types, tagged fields).
 """
 
 from __future__ import annotations

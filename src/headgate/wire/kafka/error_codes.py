@@ -1,4 +1,7 @@
-"""The error codes of responses, by the protocol's own names."""
+"""The error codes of responses, by the protocol's own names.
+
+Specification: Apache Kafka protocol guide, "Error Codes".
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@
 Any split of the byte stream gives the same frames. A frame above the limit raises as soon as its length is read, so a
 peer can make us keep no more than the limit. After an error the splitter stays broken: where the next frame begins is
 unknown, and the connection has to be closed.
+
+Specification: Apache Kafka protocol guide, "Common Request and Response Structure".
 """
 
 from __future__ import annotations

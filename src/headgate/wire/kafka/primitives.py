@@ -2,6 +2,8 @@
 
 A reader takes the frame and a position, and gives the value and the position behind it. It may leave with `IndexError`,
 `struct.error` or `UnicodeDecodeError`, which `decode` turns into `ProtocolError`.
+
+Specification: Apache Kafka protocol guide, "Protocol Primitive Types".
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ For those who must look inside: compaction, offsets by time, SQL. Produce and Fe
 
 A record is a varint length, attributes, varint deltas of time and offset, key, value and headers. Varints are
 zigzag-coded: small negative numbers are short, too. -1 stands for null.
+
+Specification: Apache Kafka documentation, Implementation, "Message Format", Record; KIP-98.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 These are the readable, one-message encoders. The bulk encoder of `destinations.nats.frames` must give the same bytes;
 its tests use this module as the oracle.
+
+Specification: NATS documentation, "Client Protocol"; ADR-4 (headers).
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ stays broken: the place of the next message is unknown.
     parser.feed(data)
     for event in parser.events():
         ...
+
+Specification: NATS documentation, "Client Protocol"; ADR-4 (headers).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
     encode_status(StandbyStatus(...))   -> what the client answers
 
 This is the readable, exact implementation; faster ones are checked against it.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Replication Message Formats".
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ later. Only when a transaction's fate is known does it come out of here, with it
 `(commit_lsn, ordinal)` is the identity of a change and is the same whichever way it was sent.
 
 The assembler keeps open transactions in memory. It is the reference for readers that keep them on disk.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Streaming Replication Protocol".
 """
 
 from __future__ import annotations

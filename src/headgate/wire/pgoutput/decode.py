@@ -6,6 +6,8 @@ one replication connection.
 
 Hostile bytes raise ProtocolError. Work is bounded by the length of the payload: every count and length is checked
 against the bytes that are really there before anything is built from it.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Replication Message Formats".
 """
 
 from __future__ import annotations

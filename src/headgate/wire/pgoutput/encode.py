@@ -2,6 +2,8 @@
 
 The server does this in production. Here it makes streams for tests, benchmarks and for whoever wants to check
 another decoder against this one.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Replication Message Formats".
 """
 
 from __future__ import annotations

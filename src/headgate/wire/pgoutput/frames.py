@@ -4,6 +4,8 @@ PostgreSQL documentation, "Streaming Replication Protocol". After START_REPLICAT
 frame: XLogData (`w`) carries one pgoutput message, a primary keepalive (`k`) carries the server's position. The
 client answers with standby status updates (`r`). All integers are big-endian; clocks count microseconds since
 2000-01-01 UTC.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Streaming Replication Protocol".
 """
 
 from __future__ import annotations

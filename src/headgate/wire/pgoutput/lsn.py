@@ -1,4 +1,7 @@
-"""Log sequence numbers: a byte position in the WAL, and the text PostgreSQL writes for it."""
+"""Log sequence numbers: a byte position in the WAL, and the text PostgreSQL writes for it.
+
+Specification: PostgreSQL manual, Data Types, "pg_lsn Type".
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ a streamed block have `xid`, the (sub)transaction they belong to there, and None
 
 A column of a row has three values, not two: its bytes, NULL (`None`), or `UNCHANGED`. The last one means that the
 server did not send the value because it is out of line and was not modified; it is absent, never NULL.
+
+Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Replication Message Formats".
 """
 
 from __future__ import annotations

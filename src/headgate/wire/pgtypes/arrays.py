@@ -3,6 +3,8 @@
 `{1,NULL,"a b"}` is a list, `{{1,2},{3,4}}` a list of lists, `{}` the empty list. Elements are read by the element
 type's codec. An array whose lower bounds are not 1 (`[0:1]={1,2}`) stays text, since a list could not say so:
 PostgreSQL prints bounds exactly then.
+
+Specification: PostgreSQL manual, Data Types, "Arrays", Array Input and Output Syntax.
 """
 
 from __future__ import annotations

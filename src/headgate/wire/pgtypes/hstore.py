@@ -1,4 +1,7 @@
-"""hstore values: `"a"=>"1", "b"=>NULL` <-> a map from text to text or NULL."""
+"""hstore values: `"a"=>"1", "b"=>NULL` <-> a map from text to text or NULL.
+
+Specification: PostgreSQL manual, Additional Supplied Modules, "hstore", hstore External Representation.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 `(1,"a b",)` has three fields; an empty one is NULL, an empty string is `""`. Text with another number of fields than
 the catalog knows was written before or after an ALTER TYPE: it stays text.
+
+Specification: PostgreSQL manual, Data Types, "Composite Types", Composite Type Input and Output Syntax.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `TEXT` serves every type whose text is its value: text-like types, numeric (an exact decimal string, with NaN and
 Infinity), uuid, network addresses, money, bit strings, ranges, geometry, enums, intervals, and whatever is unknown.
+
+Specification: PostgreSQL manual, Data Types.
 """
 
 from __future__ import annotations

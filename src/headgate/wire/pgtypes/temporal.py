@@ -4,6 +4,8 @@ What changes: a `T` between date and time, `Z` for the offset +00, minutes in ev
 dates before Christ or after 9999, which ISO 8601 writes with a sign (44 BC is -0043, since there is a year 0000).
 What stays: the digits, `infinity`, `-infinity` and 24:00:00. `time` and `interval` need no change at all and use
 `TEXT`. Every change can be undone exactly.
+
+Specification: PostgreSQL manual, Data Types, "Date/Time Types".
 """
 
 from __future__ import annotations

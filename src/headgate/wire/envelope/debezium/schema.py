@@ -1,4 +1,7 @@
-"""Kafka Connect's schemas of events, which stand in every event if consumers want them (`schemas_enable`)."""
+"""Kafka Connect's schemas of events, which stand in every event if consumers want them (`schemas_enable`).
+
+Specification: Debezium documentation, PostgreSQL connector, "Data change events".
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Times are integers since 1970, decimals are base64 of their unscaled two's complement. The session settings of
 `headgate.wire.pgtypes.SESSION` are in force: times are UTC, intervals are ISO 8601.
+
+Specification: Debezium documentation, PostgreSQL connector, "Data type mappings".
 """
 
 from __future__ import annotations
