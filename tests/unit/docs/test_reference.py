@@ -43,3 +43,17 @@ def test_every_command_and_option_has_its_help() -> None:
 def test_every_row_of_a_table_says_what_it_means(name: str) -> None:
     text = (DIRECTORY / name).read_text(encoding="utf-8")
     assert re.findall(r"^\| .*\|  \|$", text, re.MULTILINE) == []
+
+
+def test_every_port_is_in_the_list_of_ports() -> None:
+    listed = (DIRECTORY.parent / "install.md").read_text(encoding="utf-8")
+    ports = [model.model_fields["port"].default for _, model in tables_of(Config, "") if "port" in model.model_fields]
+    assert len(ports) > 4
+    assert [port for port in ports if f"| {port} |" not in listed] == []
+
+
+def test_what_to_alert_on_is_exported() -> None:
+    named = re.findall(r"`(headgate_\w+)`", (DIRECTORY.parent / "deployment.md").read_text(encoding="utf-8"))
+    exported = (DIRECTORY / "metrics.md").read_text(encoding="utf-8")
+    assert len(named) > 4
+    assert [name for name in named if f"| `{name}` |" not in exported] == []
