@@ -104,12 +104,12 @@ class BrokerClient:
         await self.end()
 
     async def publish(self, *messages: Message) -> list[int]:
-        """Publish in a transaction of its own; `headgate.broker.publish` does it in one of yours."""
+        """Publish in a transaction of its own (`headgate.broker.publish`: in one of yours); return the event ids."""
         with as_ours("publish"):
             return await self._publish([encode(message) for message in messages])
 
     async def send(self, subscription_id: int, *messages: Message) -> list[int]:
-        """Publish to one subscription."""
+        """Publish to one subscription, whatever its condition; return the event ids."""
         with as_ours("send"):
             return await self._publish([encode(message, subscription_id) for message in messages])
 
@@ -230,7 +230,7 @@ class BrokerClient:
     async def register_fire_and_forget(
         self, subscription: Subscription, *, buffer: int = 1000, payload_type: Any = None
     ) -> EventStream[Any]:
-        """Events from now on, for as long as somebody listens. No cursor waits for it; who is too slow is told."""
+        """Listen to events from now on, at most once: nothing is kept, and a slow listener is told of it."""
         decode = None if payload_type is None else decoder(payload_type)
         with as_ours("subscribe"):
             return await self._broadcast.listen(subscription, buffer, decode)
@@ -416,7 +416,7 @@ class Registration:
         return self._handlers[0].subscription_id
 
     async def cancel(self, *, unsubscribe: bool = False) -> None:
-        """Handle what was read for it, and then no more.
+        """Stop the handler once what was read for it is handled.
 
         Its subscription stays, and its events wait for the next handler of it; `unsubscribe` removes it for good.
         """

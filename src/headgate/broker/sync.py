@@ -66,7 +66,7 @@ class SyncBrokerClient:
         return self._wait(self._opened.send(subscription_id, *messages))
 
     def enqueue(self, message: Message) -> concurrent.futures.Future[int | None]:
-        """Waits for room; the future has the event's id."""
+        """Publish soon, with others, in this order; waits while the buffer is full. The future has the event's id."""
         queued = self._wait(self._opened.enqueue(message))
         return asyncio.run_coroutine_threadsafe(_result_of(queued), self._running_loop)
 
@@ -84,19 +84,19 @@ class SyncBrokerClient:
         name: str,
         **options: Any,
     ) -> SyncRegistration:
-        """The options of `BrokerClient.register_reliable_handler`. The handler may also be a coroutine function."""
+        """Register a handler, as `BrokerClient.register_reliable_handler`; it may be a coroutine function."""
         registration = self._opened.register_reliable_handler(subscription, _in_thread(handle), name=name, **options)
         return SyncRegistration(self, self._wait(registration))
 
     def register_fire_and_forget(
         self, subscription: Subscription, *, buffer: int = 1000, payload_type: type[Payload] | None = None
     ) -> SyncEventStream[Payload]:
-        """Events from now on: `with` it, and `for` over it. Another thread must be in `run`."""
+        """Listen to events from now on: `with` it, and `for` over it. Another thread must be in `run`."""
         listen = self._opened.register_fire_and_forget
         return SyncEventStream(self, self._wait(listen(subscription, buffer=buffer, payload_type=payload_type)))
 
     def run(self) -> None:
-        """Until `stop` or `end` is called, or Ctrl-C."""
+        """Dispatch, read and handle until `stop` or `end` is called, or Ctrl-C."""
         self._wait(self._opened.run())
 
     def stop(self) -> None:

@@ -126,11 +126,11 @@ class Consumer:
             self._link = None
 
     def position(self) -> dict[str, Any]:
-        """Where to go on after everything that was given out so far, as plain JSON. Tables half read begin anew."""
+        """Return where to go on after what was yielded so far, as plain JSON. Tables half read begin anew."""
         return self._opened.bookmark().as_dict()
 
     def schema(self, table: str | TableName) -> Schema | None:
-        """The shape that a table's rows have at this point; None before it is joined."""
+        """Return the schema of a table's rows at this point; None before it is joined."""
         joined = self._opened.joined.get(TableName.parse(table) if isinstance(table, str) else table)
         return None if joined is None else joined.schema
 
@@ -143,13 +143,13 @@ class Consumer:
         self._opened.leave(TableName.parse(table) if isinstance(table, str) else table)
 
     async def changes(self) -> AsyncGenerator[Change, None]:
-        """Every change. A snapshot is a SNAPSHOT_BEGIN, a READ for each row and a SNAPSHOT_END."""
+        """Yield every change. A snapshot is a SNAPSHOT_BEGIN, a READ for each row and a SNAPSHOT_END."""
         async for step in self.steps():
             for change in _flat(step):
                 yield change
 
     async def transactions(self) -> AsyncGenerator[Transaction, None]:
-        """Whole transactions, each as soon as its last event is there; chunks of a snapshot have no `xid`."""
+        """Yield whole transactions, each as soon as its last event is there; chunks of a snapshot have no `xid`."""
         open_changes: list[Change] = []
         async for step in self.steps():
             if isinstance(step, SnapshotBegin):
@@ -161,7 +161,7 @@ class Consumer:
                 open_changes = []
 
     async def steps(self) -> AsyncGenerator[Step, None]:
-        """All there is to know, in order: what a program needs that keeps an exact copy."""
+        """Yield every step in order, for programs that keep an exact copy."""
         follower = self._opened
         wanted = await self._begin(follower)
         marks = self._resume.tables.values() if self._resume is not None else []

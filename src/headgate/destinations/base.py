@@ -137,11 +137,11 @@ class Destination(abc.ABC):
         return 1
 
     def missing(self, stream: str | None, topic: str) -> str | None:
-        """What `ensure_topic` would have to create, in words; None if it is all there."""
+        """Return in words what `ensure_topic` would have to create; None if it is all there."""
         return None
 
     def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
-        """What `ensure_topic` would return, without creating anything."""
+        """Return the partitions of a topic, as `ensure_topic` does, without creating anything."""
         return 1
 
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
@@ -159,7 +159,7 @@ class Destination(abc.ABC):
 
     @abc.abstractmethod
     def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
-        """A sender for one lane, opened on the executor; leaving it with an error drops what is in flight."""
+        """Open a sender for one lane, on the executor; leaving it with an error drops what is in flight."""
 
 
 class LocalDestination(Destination):

@@ -128,11 +128,11 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def mode(self) -> Mode:
-        """What kind of source this is."""
+        """Return what kind of source this is."""
 
     @abc.abstractmethod
     def options(self) -> dict[str, str]:
-        """The options of the Spark source."""
+        """Return the options of the Spark source."""
 
     @abc.abstractmethod
     def commit(self, end: Offset) -> None:
@@ -144,13 +144,13 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def origin(self) -> str:
-        """The first part of every message id; it may ask the server. The same rows must always get the same."""
+        """Return the first part of every message id; may ask the server. A row must get the same one in every run."""
 
     def delivered_before(self, message_ids: list[str]) -> None:  # noqa: B027 - most kinds need not know
         """Before the query starts: the newest ids that destinations of this pipeline alone have, from earlier runs."""
 
     def initial_rows(self, last_ids: list[str], *, is_new: bool) -> InitialRows | None:
-        """Rows to send before the query's first batch; None: there are none to send.
+        """Return rows to send before the query's first batch; None if there are none.
 
         `last_ids` are as in `delivered_before`; `is_new`: the pipeline has never run.
         """
@@ -163,19 +163,19 @@ class Source(abc.ABC):
         """Stop what `start` started. Idempotent."""
 
     def load(self, stream: Any) -> Any:
-        """A streaming DataFrame from `spark.readStream`."""
+        """Return a streaming DataFrame from `spark.readStream`."""
         return stream.format(self.format).options(**self.options()).load()
 
     def check(self) -> str:
-        """Look whether what it reads from is there and may be read, and change nothing. What was found; or raises."""
+        """Check that what it reads from exists and may be read, changing nothing; return what was found, or raise."""
         return ""
 
     def lag_rows(self, end: Offset, latest: Offset) -> int | None:
-        """How many rows lie between two offsets, if that can be told."""
+        """Return how many rows lie between two offsets; None if that cannot be told."""
         return None
 
     def lag(self, end: Offset | None) -> Lag | None:
-        """Look what lies behind the offset that is delivered (None: nothing is); None if that cannot be told.
+        """Return the lag behind the delivered offset (None: nothing is delivered); None if that cannot be told.
 
         For sources whose Spark reader does not report its latest offset, and instead of `lag_rows`. Called every few
         seconds from a thread of its own, also while nothing is delivered; it may ask the server, and raise.
@@ -183,9 +183,9 @@ class Source(abc.ABC):
         return None
 
     def reached(self, end: Offset) -> dict[str, Any]:
-        """An offset in words of the source: the file and byte, the tracking value. Asks no server."""
+        """Return an offset in words of the source: the file and byte, the tracking value. Asks no server."""
         return dict(end)
 
     def describe(self) -> dict[str, Any]:
-        """What it says of itself, for the status."""
+        """Return what the source says of itself, for the status."""
         return {}
