@@ -531,9 +531,13 @@ def test_a_retry_goes_to_one_subscription_alone(ours: Broker) -> None:
 
 
 def test_a_retry_that_nobody_could_serve_is_refused(ours: Broker) -> None:
-    """H17c."""
-    with pytest.raises(psycopg.errors.CheckViolation):
-        ours.db.execute("insert into events (topic, payload, subscription_id, retry) values ('t', '{}', 1, '{}')")
+    """H17c, in a new partition, too."""
+    ours.db.execute("select make_partition('events', max(number) + 1) from partitions where parent = 'events'")
+    newest = "select max(number)::bigint << 32 from partitions where parent = 'events'"
+    for new_id in ("nextval('event_ids')", f"({newest})"):
+        insert = f"insert into events (id, topic, payload, subscription_id, retry) select {new_id}, 't', '1', 1, '{{}}'"
+        with pytest.raises(psycopg.errors.CheckViolation, match="a retry names its event"):
+            ours.db.execute(insert.encode())
 
 
 def asserts_beside_an_open_one(broker: Broker, other: psycopg.Connection[Any]) -> int:

@@ -255,6 +255,12 @@ select not exists (select from migrations where name = '0.3.0_96_pre_dispatch') 
   insert into migrations (name) values ('0.3.0_96_pre_dispatch');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_97_pre_publish') as missing \gset
+\if :missing
+  \ir 0.3.0_97_pre_publish.sql
+  insert into migrations (name) values ('0.3.0_97_pre_publish');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
