@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any
 from uuid import uuid4
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
 from psycopg.conninfo import make_conninfo
 
 from headgate.broker import install
 
 __all__ = [
     "BY_TOPIC",
+    "PEERS",
     "Ledger",
     "consume_group",
     "consume_queue",
@@ -26,11 +28,13 @@ __all__ = [
     "dispatch_original",
     "fresh",
     "install_original",
+    "install_peer",
     "open_session",
     "publish",
     "read_chunk",
     "read_group",
     "read_original",
+    "read_pgmq",
     "read_queue",
     "rows",
 ]
@@ -44,14 +48,18 @@ create table peers.plain (
 create table peers.queue (like peers.plain including all);
 """
 # The same rows, the same arrays, the same answer.
-STATEMENTS: dict[str, LiteralString] = {
-    "broker": "select publish_v1(%s, %s::jsonb[])",
-    "insert": "insert into events (topic, payload) select * from unnest(%s::text[], %s::jsonb[])",
-    "original": "insert into original.events (topic, payload)"
-    " select * from unnest(%s::text[], %s::jsonb[]) returning id",
-    "plain": "insert into peers.plain (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
-    "queue": "insert into peers.queue (topic, payload) select * from unnest(%s::text[], %s::jsonb[]) returning seq",
+STATEMENTS = {
+    "broker": b"select publish_v1($1, $2::jsonb[])",
+    "insert": b"insert into events (topic, payload) select * from unnest($1::text[], $2::jsonb[]) returning id",
+    "original": b"insert into original.events (topic, payload)"
+    b" select * from unnest($1::text[], $2::jsonb[]) returning id",
+    "plain": b"insert into peers.plain (topic, payload) select * from unnest($1::text[], $2::jsonb[]) returning seq",
+    "queue": b"insert into peers.queue (topic, payload) select * from unnest($1::text[], $2::jsonb[]) returning seq",
+    "pgmb": b"insert into pgmb.events (topic, payload) select * from unnest($1::text[], $2::jsonb[]) returning id",
+    "pgmq": b"select pgmq.send_batch('bench', $2::jsonb[]) where $1::text[] is not null",
 }
+# Others' own SQL, from files that these variables name: what is not given is not measured.
+PEERS = {"pgmb": "HEADGATE_BENCH_PGMB", "pgmq": "HEADGATE_BENCH_PGMQ"}
 _TAKE = """
 delete from peers.queue where seq = any (array(
   select seq from peers.queue order by seq for update skip locked limit %s)) returning seq, topic, payload
@@ -84,17 +92,22 @@ def rows(count: int, topics: int) -> tuple[list[str], list[str]]:
 
 
 def publish(url: str, to: str, *, batch: int, events: int, connections: int = 4, durable: bool = False) -> float:
-    """Events per second of several connections, each statement a transaction."""
-    values = rows(batch, 100)
+    """Events per second of several connections, each statement a transaction.
+
+    Prepared, with arrays that are made beforehand and handed to libpq: what Python takes for a statement would be most
+    of it, and the same for all.
+    """
+    values = [_array(column) for column in rows(batch, 100)]
     each = max(1, events // batch // connections)
     ready = threading.Barrier(connections + 1)
 
     def work() -> None:
         with open_session(url, durable=durable) as session:
-            session.execute(STATEMENTS[to], values)
-            ready.wait()
-            for _ in range(each):
-                session.execute(STATEMENTS[to], values)
+            _expect(session.pgconn.prepare(b"publish", STATEMENTS[to]), pq.ExecStatus.COMMAND_OK)
+            for number in range(each + 1):
+                _expect(session.pgconn.exec_prepared(b"publish", values), pq.ExecStatus.TUPLES_OK)
+                if number == 0:
+                    ready.wait()
 
     with ThreadPoolExecutor(connections) as pool:
         working = [pool.submit(work) for _ in range(connections)]
@@ -103,6 +116,17 @@ def publish(url: str, to: str, *, batch: int, events: int, connections: int = 4,
         for done in working:
             done.result()
         return each * connections * batch / (time.perf_counter() - begin)
+
+
+def _array(values: Sequence[str]) -> bytes:
+    """As PostgreSQL writes one of texts."""
+    escaped = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return ("{" + ",".join(f'"{value}"' for value in escaped) + "}").encode()
+
+
+def _expect(result: pq.abc.PGresult, status: pq.ExecStatus) -> None:
+    if result.status != status:
+        raise RuntimeError(result.error_message.decode())
 
 
 def dispatch_all(session: Session) -> tuple[int, float]:
@@ -160,6 +184,30 @@ def read_original(session: Session, group: str, chunk: int) -> tuple[int, float]
     while found := session.execute(query, [group, chunk]).fetchall():
         count += len(found)
         session.execute("select original.set_group_cursor(%s, %s, false)", [group, found[0][4]])
+    return count, count / (time.perf_counter() - begin)
+
+
+def install_peer(url: str, name: str) -> bool:
+    """Whether there is this one's SQL, and the server has what it needs."""
+    path = os.environ.get(PEERS[name])
+    if path is None:
+        return False
+    with psycopg.connect(url, autocommit=True) as session:
+        try:
+            session.execute(Path(path).read_bytes())
+        except (psycopg.errors.FeatureNotSupported, psycopg.errors.SyntaxError):  # no extension, or too old a server
+            return False
+        if name == "pgmq":
+            session.execute("select pgmq.create('bench')")
+        return True
+
+
+def read_pgmq(session: Session, chunk: int) -> tuple[int, float]:
+    """As its clients do: a chunk is hidden from others, and deleted when it was handled."""
+    count, begin = 0, time.perf_counter()
+    while found := session.execute("select msg_id, message from pgmq.read('bench', 60, %s)", [chunk]).fetchall():
+        count += len(found)
+        session.execute("select pgmq.delete('bench', %s::bigint[])", [[row[0] for row in found]])
     return count, count / (time.perf_counter() - begin)
 
 
