@@ -23,7 +23,7 @@ from headgate.broker.messages import Subscription
 from headgate.broker.payloads import loads
 from headgate.broker.transactions import check_schema, subscribe
 from headgate.model import ConnectError, StateError
-from headgate.postgres import within
+from headgate.postgres import QuietConnection, within
 
 __all__ = ["LOOK_DEAF_S", "Connecting", "Database", "is_passing", "persist", "wait"]
 
@@ -167,7 +167,7 @@ class Database:
 
     async def _listen(self, told: Callable[[str], None], channel: str, hearing: Callable[[bool], None]) -> None:
         """Returns if this session hears nothing."""
-        async with await psycopg.AsyncConnection.connect(self._listen_url, **self._settings) as connection:
+        async with await QuietConnection.connect(self._listen_url, **self._settings) as connection:
             probe = f"{channel}_{uuid4().hex[:8]}"
             for name in (channel, probe):
                 await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_{name}")))

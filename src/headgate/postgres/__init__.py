@@ -1,12 +1,13 @@
 """Connections to PostgreSQL, and its errors as ours: sorted by SQLSTATE, never by words in whatever language."""
 
 from headgate.postgres.connect import Connection, connect, connection_string, open_raw, server_address
-from headgate.postgres.deadline import PromptConnection, within
+from headgate.postgres.deadline import PromptConnection, QuietConnection, within
 from headgate.postgres.errors import postgres_error, server_error, sqlstate_of
 
 __all__ = [
     "Connection",
     "PromptConnection",
+    "QuietConnection",
     "connect",
     "connection_string",
     "open_raw",

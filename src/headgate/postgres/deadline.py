@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.abc import PQGen
 
-__all__ = ["PromptConnection", "within"]
+__all__ = ["PromptConnection", "QuietConnection", "within"]
 
 T = TypeVar("T")
+_LOOK_S = 60.0
 _CANCELS, _CANCEL_S = 3, 1.0  # for the server to hear that nobody wants it any more, and again for it to obey
 
 
@@ -56,7 +57,19 @@ def _cut(connection: psycopg.AsyncConnection) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-class PromptConnection(psycopg.AsyncConnection):
+class QuietConnection(psycopg.AsyncConnection):
+    """For waiting a long time, as for notifications.
+
+    The driver looks up every tenth of a second, so that a thread can be interrupted. A task is interrupted anyway, and
+    a line that is closed wakes it.
+    """
+
+    async def wait(self, gen: PQGen[T], interval: float = _LOOK_S, timeout: float | None = None) -> T:  # noqa: ASYNC109
+        """Consume a generator of the driver: all that it sends and receives goes through here."""
+        return await super().wait(gen, interval, timeout)
+
+
+class PromptConnection(QuietConnection):
     """Every answer has the same time: a line that is deaf ends in an error, and not in silence.
 
     For connections whose statements nobody else watches. What takes too long is cancelled; a server that does not
@@ -65,12 +78,12 @@ class PromptConnection(psycopg.AsyncConnection):
 
     patience_s: float = 60.0
 
-    async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
-        """Consume a generator of the driver: all that it sends and receives goes through here."""
+    async def wait(self, gen: PQGen[T], interval: float = _LOOK_S, timeout: float | None = None) -> T:  # noqa: ASYNC109
+        """Consume a generator of the driver, and give up on it."""
         watch = _Watch(self)
         timer = asyncio.get_running_loop().call_later(self.patience_s, watch.begin)
         try:
-            return await super().wait(gen, *args, **options)
+            return await super().wait(gen, interval, timeout)
         except psycopg.OperationalError as error:
             if watch.has_cut:
                 text = f"PostgreSQL has not answered for {self.patience_s:g} s"

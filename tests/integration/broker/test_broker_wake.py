@@ -10,9 +10,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
+from psycopg.waiting import Wait
 
 from headgate.broker import BrokerClient, duties, reading
+from headgate.postgres import QuietConnection
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
 
 WANTED = "select 1 from wake_until where to_timestamp(last_value) > clock_timestamp()"
@@ -138,3 +141,30 @@ def test_programs_with_few_rights_wake_and_are_woken(database: str, monkeypatch:
             for role in roles.values():
                 admin.execute(sql.SQL("drop owned by {}").format(sql.Identifier(role)))
                 admin.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def test_a_listener_sleeps_until_it_is_told_or_cut_off(database: str) -> None:
+    """The driver's own connections look up ten times a second, which is most of what an idle client takes."""
+    looks = 0
+
+    def look() -> PQGen[None]:
+        nonlocal looks
+        while True:
+            yield Wait.R
+            looks += 1
+
+    async def main() -> None:
+        async with await QuietConnection.connect(database, autocommit=True) as listener:
+            with pytest.raises(Exception, match="timeout"):
+                await listener.wait(look(), timeout=0.5)
+            assert looks <= 1  # when its time was over
+            await listener.execute("listen heard")
+            async with await psycopg.AsyncConnection.connect(database, autocommit=True) as other:
+                await other.execute("notify heard, 'x'")
+                assert [note.payload async for note in listener.notifies(timeout=30, stop_after=1)] == ["x"]
+                waiting = asyncio.create_task(anext(listener.notifies()))
+                await other.execute("select pg_terminate_backend(%s)", [listener.info.backend_pid])
+            with pytest.raises(psycopg.OperationalError):
+                await asyncio.wait_for(waiting, 30)
+
+    asyncio.run(main())
