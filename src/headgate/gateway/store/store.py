@@ -28,7 +28,7 @@ from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
-from headgate.kernels.log.positions import compile_ahead
+from headgate.kernels.log import encode_rows, positions
 from headgate.postgres import PromptConnection
 from headgate.runtime.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -243,6 +243,7 @@ class Store:
 
 
 def _install(url: str) -> None:
-    compile_ahead()
+    positions.compile_ahead()
+    encode_rows.compile_ahead()  # or the first message of an outbox would stop everybody for seconds
     with psycopg.connect(url) as connection:
         install(connection)

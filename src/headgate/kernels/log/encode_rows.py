@@ -18,7 +18,7 @@ from headgate.kernels.log.encode import OPTIONS, batch_of, column_of, put_value,
 from headgate.kernels.log.positions import varint_width
 from headgate.model import ProtocolError
 
-__all__ = ["encode_headers", "encode_rows"]
+__all__ = ["compile_ahead", "encode_headers", "encode_rows"]
 
 # Lengths, deltas and attributes of a record take at most: 5 + 1 + 10 + 5 + 5 + 5.
 _RECORD_OVERHEAD = 31
@@ -55,6 +55,11 @@ def encode_rows(keys: pa.Array, values: pa.Array, headers: pa.Array, times_ms: n
     flat = [part for column in columns for part in column]
     written = _kernel()(*flat, np.ascontiguousarray(times_ms - base_ms), room)
     return batch_of(room[:written], len(values), base_ms, int(times_ms.max()))
+
+
+def compile_ahead() -> None:
+    """The first batch on a machine takes seconds, which this lets one spend earlier."""
+    _kernel()
 
 
 Kernel: TypeAlias = Callable[..., int]
