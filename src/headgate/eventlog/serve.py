@@ -19,12 +19,13 @@ from pathlib import Path
 import uvloop
 
 from headgate.eventlog.fanout import FanOut, FanOutOptions
+from headgate.eventlog.inspection import Inspection
 from headgate.eventlog.reader import LogReader
 from headgate.eventlog.topics import TopicDoor
 from headgate.model import HeadgateError, InternalError
 from headgate.runtime.child import ready as tell_ready
 from headgate.runtime.child import run_child, until_closed
-from headgate.runtime.ending import stopped_by_signals
+from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
 __all__ = ["ServeOptions", "serve"]
@@ -74,11 +75,16 @@ async def _serve(
         house = FanOut(reader, {"/subscribe": door}, {"/events": door}, limits)
         port = listener.getsockname()[1]
         await house.start(listener)
+        # One process looks for damage, for all of them.
+        looking = (
+            [asyncio.create_task(Inspection(Path(options.path)).run(), name="inspection")] if until is None else []
+        )
         try:
             with _siblings(replace(options, port=port), options.processes - 1, until is None):
                 ready(options.url(port))
                 await stop.wait()
         finally:
+            await end(*looking)
             await house.close()
 
 

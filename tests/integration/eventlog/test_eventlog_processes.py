@@ -19,7 +19,7 @@ import psutil
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from headgate.eventlog import Entry, LogReader, LogWriter
+from headgate.eventlog import Entry, LogOptions, LogReader, LogWriter
 from headgate.eventlog.topics import EVENT
 from headgate.model import OccupiedError
 from tests.integration.eventlog.served_log import event
@@ -136,3 +136,28 @@ def test_servers_end_with_the_one_that_started_them(tmp_path: Path) -> None:
         (child,) = psutil.Process(process.pid).children()
         os.kill(process.pid, signal.SIGKILL)
         child.wait(10)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_server_tells_of_damage_before_anybody_reads_it(tmp_path: Path, processes: int) -> None:
+    with LogWriter(tmp_path, LogOptions(segment_events=10)) as writer:
+        writer.append_all([Entry(EVENT, 1, event("t", number)) for number in range(50)])
+    segment = tmp_path / "evts-11"
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+    command = [sys.executable, "-m", "headgate", "eventlog", "serve", "--path", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--processes", str(processes)], stderr=subprocess.PIPE, cwd=ROOT, text=True
+    ) as served:
+        assert served.stderr is not None
+        ceiling = threading.Timer(60, served.kill)
+        ceiling.start()
+        try:
+            assert any("an event log is damaged" in line for line in served.stderr)
+            served.terminate()
+            assert "an event log is damaged" not in served.stderr.read()  # one process looks
+            assert served.wait(30) == 0
+        finally:
+            ceiling.cancel()
+            served.kill()
