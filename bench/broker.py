@@ -19,6 +19,7 @@ from bench.broker_load import (
     BY_TOPIC,
     PEERS,
     Ledger,
+    Session,
     consume_group,
     consume_queue,
     dispatch_all,
@@ -26,12 +27,15 @@ from bench.broker_load import (
     fresh,
     install_original,
     install_peer,
+    keep,
     open_session,
     publish,
+    read_chunk,
     read_group,
     read_original,
     read_pgmq,
     read_queue,
+    scans_of_events,
 )
 from bench.harness import Bench
 from headgate.broker import BrokerClient, Event, Message, Subscription
@@ -69,6 +73,7 @@ def _measure(bench: Bench, server: str) -> None:
     _beside_original(bench, server, rounds)
     _end_to_end(bench, server, rounds)
     _many(bench, server)
+    _kept(bench, server)
     _client(bench, server)
     _goals(bench)
 
@@ -128,6 +133,37 @@ def _many(bench: Bench, server: str) -> None:
             session.execute("select poll_for_events_v1()").fetchall()
         for group in ("log", "topic"):
             bench.figure(f"catch_up_{group}_ev_s", read_group(session, group, 500)[1])
+
+
+def _kept(bench: Bench, server: str) -> None:
+    """Ten million events that were dispatched long ago: what is done with the next ones does not scan them."""
+    with fresh(server) as url, open_session(url) as session:
+        _subscribe(
+            url, [("g", "true", "{}"), ("h", "e.topic = 't'", "{}"), ("c", "(e.payload ->> 'n')::int = 1", "{}")]
+        )
+        before = _ordinary_work(session)
+        keep(url, 1_000_000 if bench.quick else 10_000_000)
+        session.execute("analyze")
+        began = scans_of_events(session)
+        after = _ordinary_work(session)
+        bench.figure("work_of_one_event_ms", before)
+        bench.figure("work_of_one_event_beside_many_kept_ms", after)
+        bench.figure("scans_beside_many_kept", scans_of_events(session) - began)
+
+
+def _ordinary_work(session: Session) -> float:
+    """Milliseconds to publish an event, dispatch it, read it in three groups and look at their status."""
+    found = []
+    for _ in range(10):
+        begin = time.perf_counter()
+        session.execute("select publish('t', '{\"n\": 1}')")
+        session.execute("select poll_for_events_v1()")
+        for group in ("g", "h", "c"):
+            assert len(read_chunk(session, group, 100)) == 1
+        session.execute("select * from broker_status()")
+        found.append((time.perf_counter() - begin) * 1000)
+    session.execute("select maintain()")
+    return statistics.median(found)
 
 
 def _subscribe(url: str, subscriptions: Sequence[tuple[str, str, str]]) -> None:
@@ -423,6 +459,9 @@ def _goals(bench: Bench) -> None:
             bench.check(f"{name} beside {_PEER_NAMES.get(peer, peer)}", ratio, goal, "higher")
     poll_ms = f["poll_of_one_beside_1000_conditions_ms"]
     bench.check("a poll of one beside 1,000 conditions, ms", poll_ms, 100, "lower")
+    bench.check("scans of events beside many that are kept", f["scans_beside_many_kept"], 0, "lower")
+    ratio = f["work_of_one_event_beside_many_kept_ms"] / f["work_of_one_event_ms"]
+    bench.check("work of one event beside many that are kept", ratio, 2, "lower")
     caught_up = f["catch_up_log_ev_s"] / f["catch_up_topic_ev_s"]
     bench.check("a group that reads all beside one of a topic, batches of one", caught_up, 0.3, "higher")
     bench.check("missing or doubled", f["end_to_end_missing_or_doubled"], 0, "lower")

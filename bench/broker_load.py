@@ -22,6 +22,7 @@ __all__ = [
     "BY_TOPIC",
     "PEERS",
     "Ledger",
+    "Session",
     "consume_group",
     "consume_queue",
     "dispatch_all",
@@ -29,6 +30,7 @@ __all__ = [
     "fresh",
     "install_original",
     "install_peer",
+    "keep",
     "open_session",
     "publish",
     "read_chunk",
@@ -37,6 +39,7 @@ __all__ = [
     "read_pgmq",
     "read_queue",
     "rows",
+    "scans_of_events",
 ]
 
 ORIGINAL = Path(__file__).parents[1] / "tests" / "integration" / "broker" / "original.sql"
@@ -127,6 +130,30 @@ def _array(values: Sequence[str]) -> bytes:
 def _expect(result: pq.abc.PGresult, status: pq.ExecStatus) -> None:
     if result.status != status:
         raise RuntimeError(result.error_message.decode())
+
+
+def keep(url: str, events: int) -> None:
+    """Put events into the log that count as dispatched, as `rebase` marks those of another cluster."""
+    insert = (
+        "insert into events (xid, topic, payload) select '1', 't' || n %% 100, jsonb_build_object('n', n)"
+        " from generate_series(1, %s::int) as n"
+    )
+
+    def work(_: int) -> None:
+        with open_session(url) as session:
+            session.execute(insert, [events // 4])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+
+def scans_of_events(session: Session) -> int:
+    """How often partitions of events were read from end to end, as PostgreSQL counts it."""
+    session.execute("select pg_stat_force_next_flush()")
+    query = (
+        "select sum(seq_scan)::bigint from pg_stat_user_tables where relname like 'events\\_%%' and n_live_tup > 1000"
+    )
+    return int(session.execute(query, []).fetchall()[0][0] or 0)
 
 
 def dispatch_all(session: Session) -> tuple[int, float]:
