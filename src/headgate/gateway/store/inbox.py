@@ -103,17 +103,18 @@ class _Floor:
         self._is_safe = False
         self._reset_at = 0.0
 
-    async def look(self, connection: psycopg.AsyncConnection) -> None:
-        """Before everything is taken."""
+    async def look(self, connection: psycopg.AsyncConnection) -> bool:
+        """Before everything is taken: whether there is anything. One question, because it is asked all the time."""
         now = time.monotonic()
         if now - self._reset_at >= _LOOK_ALL_S:
             self.least_id, self._next, self._given, self._reset_at = 0, None, 0, now
-        given, oldest = await _row(connection, "inbox_moment")
+        given, oldest, waits = await _row(connection, "inbox_moment", self.least_id)
         self._is_safe = self._next is not None and oldest >= self._next[1]
         if self._next is None and self._given >= self.least_id:
             (newest,) = await _row(connection, "inbox_mark")
             self._next = self._given, newest
         self._given = given
+        return bool(waits)
 
     def emptied(self) -> None:
         """After everything was taken."""
@@ -121,8 +122,8 @@ class _Floor:
             self.least_id, self._next, self._is_safe = self._next[0] + 1, None, False
 
 
-async def _row(connection: psycopg.AsyncConnection, name: str) -> tuple[Any, ...]:
-    row = await (await connection.execute(sql(name))).fetchone()
+async def _row(connection: psycopg.AsyncConnection, name: str, *values: Any) -> tuple[Any, ...]:
+    row = await (await connection.execute(sql(name), values)).fetchone()
     assert row is not None
     return row
 
@@ -145,8 +146,7 @@ class Inbox:
             register(connection, *row)
             # It may be one to another server, where less has happened.
             self._connection, self._floor = connection, _Floor()
-        await self._floor.look(connection)
-        count, size = 1, _MAX_ROWS
+        count, size = int(await self._floor.look(connection)), _MAX_ROWS
         while count:
             try:
                 count = await self._move(connection, size)

@@ -151,9 +151,11 @@ select from kafka.head for update
 select * from kafka.take_inbox(%s, %s, %s)
 
 -- name: inbox_moment
--- The last id that was given, and the oldest transaction that has written and not ended.
+-- The last id that was given, the oldest transaction that has written and not ended, and, seen from the same moment,
+-- whether anything waits.
 select (select last_value - (not is_called)::int from kafka.inbox_id_seq),
-  pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+  pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+  (select id from kafka.inbox where id >= %s order by id limit 1) is not null  -- by the index, past what was taken
 
 -- name: inbox_mark
 -- A transaction that is younger than all that have written. The end of a snapshot is not: it is one more than the last
