@@ -17,19 +17,22 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 from psycopg.types.json import set_json_loads
-from psycopg_pool import AsyncConnectionPool, PoolClosed
+from psycopg_pool import PoolClosed
 
 from headgate.broker.messages import Subscription
 from headgate.broker.payloads import loads
 from headgate.broker.transactions import check_schema, subscribe
 from headgate.model import ConnectError, StateError
-from headgate.postgres import QuietConnection, within
+from headgate.postgres import QuietConnection, open_async, within
+from headgate.postgres.pool import make_pool
 
 __all__ = ["LOOK_DEAF_S", "Connecting", "Database", "is_passing", "persist", "wait"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_NAME = "headgate broker"
 
 OPEN_S = 30.0
 RECONNECT_S = (0.05, 2.0)  # the first pause, and the longest
@@ -59,13 +62,14 @@ class Database:
     def __init__(self, url: str, schema: str, connecting: Connecting) -> None:
         self.schema = check_schema(schema)
         self._listen_url, self._listens = connecting.listen_url or url, connecting.listen
-        self._settings: dict[str, Any] = {
-            "autocommit": True,
-            "application_name": "headgate broker",
-            "prepare_threshold": connecting.prepare_threshold,
-        }
-        self.pool = AsyncConnectionPool(
-            url, min_size=1, max_size=connecting.pool_size, open=False, kwargs=self._settings, configure=_configure
+        self._prepare_threshold = connecting.prepare_threshold
+        self.pool = make_pool(
+            psycopg.AsyncConnection,
+            url,
+            _NAME,
+            size=connecting.pool_size,
+            configure=_configure,
+            prepare_threshold=self._prepare_threshold,
         )
         self._texts: dict[str, bytes] = {}
         self.listening = False
@@ -110,15 +114,15 @@ class Database:
         try:
             return await self._run(work)
         except (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement):
-            if self._settings["prepare_threshold"] is None:
+            if self._prepare_threshold is None:
                 raise
             logger.warning("prepared statements get lost, as behind a pooler: none are made from now on")
-            self._settings["prepare_threshold"] = None
+            self._prepare_threshold = None
             return await self._run(work)
 
     async def _run(self, work: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         async with self.pool.connection() as connection:
-            connection.prepare_threshold = self._settings["prepare_threshold"]
+            connection.prepare_threshold = self._prepare_threshold
             return await work(connection)
 
     def text(self, statement: str) -> bytes:
@@ -167,7 +171,9 @@ class Database:
 
     async def _listen(self, told: Callable[[str], None], channel: str, hearing: Callable[[bool], None]) -> None:
         """Returns if this session hears nothing."""
-        async with await QuietConnection.connect(self._listen_url, **self._settings) as connection:
+        async with await open_async(
+            QuietConnection, self._listen_url, _NAME, prepare_threshold=self._prepare_threshold
+        ) as connection:
             probe = f"{channel}_{uuid4().hex[:8]}"
             for name in (channel, probe):
                 await connection.execute(sql.SQL("listen {}").format(sql.Identifier(f"{self.schema}_{name}")))

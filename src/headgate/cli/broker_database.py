@@ -20,6 +20,7 @@ from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.needs import Needs
 from headgate.control.stack import open_stack
 from headgate.model import ConnectError, StateError
+from headgate.postgres import open_connection
 
 __all__ = ["SchemaOption", "UrlOption", "connected", "database_of", "installed_broker", "show_rows", "subscription_to"]
 
@@ -76,7 +77,7 @@ def connected(config: Any, postgres: str | None) -> Iterator[psycopg.Connection]
     """Connect to the broker's database; raise `ConnectError` if it does not answer."""
     with database_of(config, postgres) as url:
         try:
-            with psycopg.connect(url, autocommit=True, application_name="headgate broker") as connection:
+            with open_connection(url, "headgate broker") as connection:
                 yield connection
         except psycopg.OperationalError as error:
             raise ConnectError(

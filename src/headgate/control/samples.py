@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
 from headgate.config import Config
 from headgate.control.spark import open_spark
@@ -21,6 +20,7 @@ from headgate.pipeline.routing.explain import Explanation
 from headgate.pipeline.sampling import explain_samples
 from headgate.pipeline.session import close_session
 from headgate.pipeline.spec import PipelineSpec
+from headgate.postgres import connect
 
 __all__ = ["explain_rows", "last_events", "table_rows"]
 
@@ -47,10 +47,8 @@ def table_rows(config: Config, pipeline: str, table: str, limit: int) -> list[di
     schema = schema or "public"
     query = sql.SQL("SELECT * FROM {} LIMIT {}").format(sql.Identifier(schema, name), sql.Literal(limit))
     try:
-        with psycopg.connect(_postgres_url(config, pipeline), row_factory=dict_row) as connection:
+        with connect(_postgres_url(config, pipeline), "headgate explain") as connection:
             found = connection.execute(query).fetchall()
-    except psycopg.OperationalError as error:
-        raise ConnectError(f"PostgreSQL cannot be reached: {error}", remedy="headgate check") from None
     except psycopg.Error as error:
         raise UsageError(f"{table} cannot be read: {error}", remedy="name it as SCHEMA.TABLE") from None
     return [{**row, record.SCHEMA: schema, record.TABLE: name} for row in found]

@@ -13,6 +13,7 @@ import psycopg
 from headgate.commitlog.install import install
 from headgate.commitlog.topics import ensure_topic
 from headgate.model import OccupiedError
+from headgate.postgres import open_connection
 from headgate.runtime.listening import listen
 
 __all__ = ["DemoLog", "choose_port", "prepare_log"]
@@ -45,7 +46,7 @@ def choose_port() -> int:
 
 def prepare_log(url: str) -> None:
     """Make the topics, with messages that go after an hour, as they do in NATS."""
-    with psycopg.connect(url, autocommit=True) as connection:
+    with open_connection(url, "headgate demo") as connection:
         install(connection)
         for topic in _TOPICS:
             ensure_topic(connection, topic, 1, _SETTINGS)
@@ -89,7 +90,7 @@ class DemoLog:
 
     def _look(self) -> None:
         if self._connection is None:
-            self._connection = psycopg.connect(self._url, autocommit=True, application_name="headgate demo")
+            self._connection = open_connection(self._url, "headgate demo")
         ((written, self.messages),) = self._connection.execute(_COUNT).fetchall()
         if self._began_at is None:
             self._began_at = written

@@ -11,10 +11,12 @@ import psycopg
 
 from headgate.broker import Message, install
 from headgate.broker.transactions import publish_sync
+from headgate.postgres import open_connection
 
 __all__ = ["ORDER_PLACED", "Shop"]
 
 _log = logging.getLogger(__name__)
+_NAME = "headgate demo"
 
 ORDER_PLACED = "order.placed"
 
@@ -47,7 +49,7 @@ class Shop:
     def open(self) -> None:
         """Set up the tables (idempotent) and begin to trade."""
         script = resources.files("headgate.demo").joinpath("shop.sql").read_bytes()
-        with psycopg.connect(self._url) as connection:
+        with open_connection(self._url, _NAME) as connection, connection.transaction():
             connection.execute(script)
             install(connection)
         self._thread.start()
@@ -60,7 +62,7 @@ class Shop:
     def _trade(self) -> None:
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._url, connect_timeout=5) as connection:
+                with open_connection(self._url, _NAME, timeout_s=5) as connection:
                     while not self._stop.wait(self._pause_s):
                         with connection.transaction():
                             self._one_deal(connection)

@@ -21,6 +21,7 @@ from headgate.embedded.account import Account, choose_account
 from headgate.embedded.cluster import DEFAULT_VERSION, SUPERUSER, Cluster, find_postgres
 from headgate.embedded.server import Server
 from headgate.model.errors import OccupiedError, StateError
+from headgate.postgres import open_connection
 from headgate.runtime.files import replace_file
 
 __all__ = ["DATABASE", "PostgresServer"]
@@ -130,7 +131,7 @@ class PostgresServer(Server):
 
     def _ready(self, port: int) -> bool:
         try:
-            connection = psycopg.connect(self._url(port, "postgres"), autocommit=True, connect_timeout=10)
+            connection = open_connection(self._url(port, "postgres"), "headgate")
         except psycopg.OperationalError:
             return False
         try:

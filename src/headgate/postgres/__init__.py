@@ -1,6 +1,14 @@
 """Connections to PostgreSQL, and its errors as ours: sorted by SQLSTATE, never by words in whatever language."""
 
-from headgate.postgres.connect import Connection, connect, connection_string, open_raw, server_address
+from headgate.postgres.connect import (
+    Connection,
+    connect,
+    connection_string,
+    open_async,
+    open_connection,
+    open_raw,
+    server_address,
+)
 from headgate.postgres.deadline import PromptConnection, QuietConnection, within
 from headgate.postgres.errors import postgres_error, server_error, sqlstate_of
 
@@ -10,6 +18,8 @@ __all__ = [
     "QuietConnection",
     "connect",
     "connection_string",
+    "open_async",
+    "open_connection",
     "open_raw",
     "postgres_error",
     "server_address",

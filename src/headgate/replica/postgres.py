@@ -14,6 +14,7 @@ import psycopg
 
 from headgate.consume import Column, Schema, TableName
 from headgate.model import ConnectError
+from headgate.postgres import open_connection
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
 from headgate.replica.values import Form, base_type, form_of, tree_to_text
@@ -41,11 +42,8 @@ class PostgresTarget(Target):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
         try:
-            self._connection = psycopg.connect(
-                url, autocommit=True, options=f"{settings} -c client_min_messages=warning", client_encoding="UTF8"
-            )
+            self._connection = open_connection(url, "headgate replica", SESSION | {"client_min_messages": "warning"})
         except psycopg.OperationalError as error:
             raise ConnectError(
                 f"cannot reach the target: {str(error).splitlines()[0]}", where="target", remedy="check --target"

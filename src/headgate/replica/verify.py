@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg.rows import dict_row
 
 from headgate.consume import Schema, TableName
 from headgate.model import AuthError, ConnectError, StateError
+from headgate.postgres import connect, open_connection
 from headgate.postgres.catalog import load_types
 from headgate.replica.fold import Row
 from headgate.replica.target import Target, dotted, quoted
@@ -30,6 +30,7 @@ from headgate.wire.pgtypes import SESSION, TypeCatalog
 
 __all__ = ["Applied", "Difference", "Source", "TableReport", "verify"]
 
+_NAME = "headgate verify"
 _RANGES = 1024
 _ROUNDS = 6
 _MODULUS = 1 << 64
@@ -71,9 +72,8 @@ class Source:
     """
 
     def __init__(self, url: str, slot: str | None = None, publications: Sequence[str] | None = None) -> None:
-        settings = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
         try:
-            self._connection = psycopg.connect(url, autocommit=True, options=settings, client_encoding="UTF8")
+            self._connection = open_connection(url, _NAME, SESSION)
         except psycopg.OperationalError as error:
             raise ConnectError(
                 f"cannot reach the source: {str(error).splitlines()[0]}", where="--source", remedy="check its URL"
@@ -100,7 +100,7 @@ class Source:
     def _types_of(self, schema: Schema) -> TypeCatalog:
         oids = tuple(sorted({column.type_oid for column in schema.sent}))
         if oids not in self._types:
-            with psycopg.connect(self._url, autocommit=True, row_factory=dict_row) as connection:
+            with connect(self._url, _NAME) as connection:
                 self._types[oids] = TypeCatalog(load_types(connection, oids))
         return self._types[oids]
 

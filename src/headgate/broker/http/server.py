@@ -24,6 +24,7 @@ from headgate.broker.http.sse import EventDoor
 from headgate.broker.http.webhooks import WebhookWorker
 from headgate.broker.install import install
 from headgate.model import ConnectError
+from headgate.postgres import open_connection
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
@@ -141,7 +142,7 @@ async def _soon(work: Awaitable[None]) -> None:
 
 def _prepare(options: BrokerServerOptions) -> None:
     try:
-        with psycopg.connect(options.postgres_url, autocommit=True) as connection:
+        with open_connection(options.postgres_url, "headgate broker") as connection:
             install(connection, options.schema)
     except psycopg.OperationalError as error:
         raise ConnectError(

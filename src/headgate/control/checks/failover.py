@@ -7,9 +7,10 @@ from typing import Any
 
 import psycopg
 from psycopg import conninfo, sql
-from psycopg.rows import dict_row
 
 from headgate.control.checks.verdict import Check, Outcome
+from headgate.model import HeadgateError
+from headgate.postgres import connect
 
 __all__ = ["check_failover", "primary_of"]
 
@@ -96,9 +97,9 @@ def _standby(address: str, slot: str) -> Iterator[Check]:
     settings = conninfo.conninfo_to_dict(address)
     subject = f"standby {settings['host']}:{settings.get('port') or 5432}"
     try:
-        with psycopg.connect(address, connect_timeout=10, row_factory=dict_row, autocommit=True) as connection:
+        with connect(address, "headgate check") as connection:
             row = connection.execute(_STANDBY, {"slot": slot}).fetchone()
-    except psycopg.Error as error:
+    except (psycopg.Error, HeadgateError) as error:
         reason = (str(error).strip().splitlines() or ["no answer"])[-1]
         yield Check(subject, Outcome.WARN, reason, "start it, or take it out of the address")
         return

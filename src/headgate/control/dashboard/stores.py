@@ -9,9 +9,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from headgate.postgres import open_connection
+
 __all__ = ["Stores", "read_broker", "read_gateway"]
 
-_OPTIONS = "-c statement_timeout=2s -c default_transaction_read_only=on"
+_SETTINGS = {"statement_timeout": "2s", "default_transaction_read_only": "on"}
 _CONNECT_S = 2
 
 
@@ -40,9 +42,7 @@ def read_broker(stores: Stores) -> dict[str, Any] | None:
 
 
 def _one(url: str, schema: str, name: str) -> dict[str, Any]:
-    with psycopg.connect(
-        url, autocommit=True, options=_OPTIONS, connect_timeout=_CONNECT_S, application_name="headgate dashboard"
-    ) as connection:
+    with open_connection(url, "headgate dashboard", _SETTINGS, timeout_s=_CONNECT_S) as connection:
         connection.execute(sql.SQL("set search_path = {}, pg_temp").format(sql.Identifier(schema)))
         row = connection.execute(resources.files(__package__).joinpath(name).read_bytes()).fetchone()
     assert row is not None

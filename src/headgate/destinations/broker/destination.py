@@ -15,6 +15,7 @@ from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
 from headgate.destinations.broker.sender import BrokerSender
 from headgate.destinations.checking import check_schema
 from headgate.model import AuthError, ConfigError, ConnectError, DataError, HeadgateError, StateError
+from headgate.postgres import open_connection
 
 __all__ = ["BrokerDestination"]
 
@@ -65,9 +66,8 @@ class BrokerDestination(Destination):
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
-        settings: dict[str, Any] = {"application_name": "headgate broker", "prepare_threshold": None}
         try:
-            with psycopg.connect(self.url, autocommit=True, **settings) as connection:
+            with open_connection(self.url, "headgate broker", prepare_threshold=None) as connection:
                 yield connection
         except psycopg.Error as error:
             raise self._as_ours(error) from None

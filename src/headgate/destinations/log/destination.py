@@ -21,6 +21,7 @@ from headgate.destinations.checking import check_schema
 from headgate.destinations.kafka.options import KafkaOptions
 from headgate.destinations.log.sender import LogSender
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
+from headgate.postgres import open_connection
 from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["LogDestination"]
@@ -97,7 +98,7 @@ class LogDestination(Destination):
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
         try:
-            with psycopg.connect(self.url, autocommit=True, application_name="headgate log") as connection:
+            with open_connection(self.url, "headgate log") as connection:
                 yield connection
         except psycopg.Error as error:
             raise self._as_ours(error) from None

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import psycopg
 
 from headgate.gateway.health import Health
-from headgate.postgres import PromptConnection
+from headgate.postgres import PromptConnection, open_async
 
 __all__ = ["Duty"]
 
@@ -48,8 +48,12 @@ class Duty:
     async def run(self) -> None:
         while True:
             try:
-                async with await PromptConnection.connect(
-                    self._url, autocommit=True, application_name=self._application, connect_timeout=_CONNECT_TIMEOUT_S
+                async with await open_async(
+                    PromptConnection,
+                    self._url,
+                    self._application,
+                    timeout_s=_CONNECT_TIMEOUT_S,
+                    application_name=self._application,
                 ) as connection:
                     connection.patience_s = self._patience_s
                     await self._serve(connection)

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from headgate.gateway.health import Health
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
-from headgate.postgres import PromptConnection
+from headgate.postgres import PromptConnection, open_async
 
 __all__ = ["ANNOUNCING", "LISTENING", "LOG_CHANNEL", "Announcer", "Listener", "read_announcement"]
 
@@ -120,8 +120,8 @@ class Listener:
     async def run(self, on_lost: Callable[[], None]) -> None:
         while True:
             try:
-                async with await PromptConnection.connect(
-                    self._url, autocommit=True, application_name=_NAME, connect_timeout=_CONNECT_TIMEOUT_S
+                async with await open_async(
+                    PromptConnection, self._url, _NAME, timeout_s=_CONNECT_TIMEOUT_S
                 ) as connection:
                     connection.patience_s = self._patience_s
                     self._heard.clear()

@@ -29,7 +29,8 @@ from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Tails
 from headgate.gateway.store.writer import Writer
 from headgate.kernels.log import encode_rows, positions
-from headgate.postgres import PromptConnection
+from headgate.postgres import PromptConnection, open_connection
+from headgate.postgres.pool import make_pool
 from headgate.runtime.ending import end
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -38,6 +39,7 @@ __all__ = ["Store"]
 
 logger = logging.getLogger(__name__)
 
+_NAME = "headgate gateway"
 _POOL_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5
 
@@ -49,19 +51,14 @@ class Store:
         self._settings = settings
         self.health = health
         self.rejected_total = 0  # messages of SQL that could not be appended
-        self.pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
+        self.pool: AsyncConnectionPool[psycopg.AsyncConnection] = make_pool(
+            PromptConnection,
             url,
-            min_size=1,
-            max_size=settings.pool_size,
-            connection_class=PromptConnection,
+            _NAME,
+            size=settings.pool_size,
             configure=self._configure,
-            kwargs={
-                "autocommit": True,
-                "application_name": "headgate gateway",
-                "connect_timeout": _CONNECT_TIMEOUT_S,
-            },
-            timeout=_POOL_TIMEOUT_S,
-            open=False,
+            connect_timeout_s=_CONNECT_TIMEOUT_S,
+            timeout_s=_POOL_TIMEOUT_S,
         )
         self.tails = Tails(settings.cache_bytes)
         self.catalog = Catalog(self.pool, self.tails.forget)
@@ -245,5 +242,5 @@ class Store:
 def _install(url: str) -> None:
     positions.compile_ahead()
     encode_rows.compile_ahead()  # or the first message of an outbox would stop everybody for seconds
-    with psycopg.connect(url) as connection:
+    with open_connection(url, _NAME) as connection:
         install(connection)

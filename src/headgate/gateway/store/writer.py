@@ -20,7 +20,7 @@ from headgate.commitlog.parameters import TYPES_SQL, register
 from headgate.commitlog.prepare import Batch
 from headgate.gateway.health import Health
 from headgate.gateway.store.settings import StoreSettings
-from headgate.postgres import within
+from headgate.postgres import open_async, within
 from headgate.runtime.backoff import Backoff
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -264,12 +264,13 @@ class Writer:
         self._queued_bytes = sum(pending.size for pending in self._queue)
 
     async def _connect(self) -> None:
-        connection = await psycopg.AsyncConnection.connect(
+        connection = await open_async(
+            psycopg.AsyncConnection,
             self._url,
-            autocommit=True,
+            _NAME,
+            timeout_s=_CONNECT_TIMEOUT_S,
             prepare_threshold=1,
             application_name=_NAME,
-            connect_timeout=_CONNECT_TIMEOUT_S,
         )
         try:
             await within(_CONNECT_TIMEOUT_S, connection, self._prepare(connection))

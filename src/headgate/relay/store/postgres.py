@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from headgate.model import ConnectError
+from headgate.postgres import open_connection
 from headgate.relay.store.backend import account_of, host_of_row, parameters, schema, statements
 from headgate.relay.store.rows import AccountRow, HostRow
 
@@ -81,9 +82,9 @@ class PostgresBackend:
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._url, autocommit=True, application_name="headgate relay")
+            self._connection = open_connection(self._url, "headgate relay")
             name = sql.Identifier(self._schema)
             self._connection.execute(sql.SQL("create schema if not exists {}").format(name))
-            self._connection.execute(sql.SQL("set search_path to {}").format(name))
+            self._connection.execute(sql.SQL("set search_path = {}, pg_temp").format(name))
             self._connection.execute(schema("postgres").encode())
         return self._connection

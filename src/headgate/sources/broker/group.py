@@ -29,7 +29,7 @@ from pyarrow import csv
 from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
 from headgate.model.position import timeline_text
 from headgate.model.record import OP, POSITION
-from headgate.postgres import server_address
+from headgate.postgres import open_connection, server_address
 from headgate.sources.broker.options import BrokerSourceOptions
 from headgate.sources.random.generator import position_column
 
@@ -202,12 +202,7 @@ class BrokerGroup:
     def _session(self) -> Iterator[psycopg.Connection]:
         try:
             if self._connection is None:
-                self._connection = psycopg.connect(
-                    self._options.url,
-                    autocommit=True,
-                    application_name="headgate broker",
-                    prepare_threshold=None,
-                )
+                self._connection = open_connection(self._options.url, "headgate broker", prepare_threshold=None)
             yield self._connection
         except psycopg.Error as error:
             self.close()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.commitlog.topics import LogTopic, find_topics
 from headgate.model import AuthError, ConnectError, HeadgateError, StateError, UsageError
-from headgate.postgres import server_address
+from headgate.postgres import open_connection, server_address
 from headgate.sources.kafka.offsets import Bounds, Partition, Range
 from headgate.sources.kafka.rows import header_column, to_batch
 from headgate.sources.log.options import LogSourceOptions
@@ -91,7 +91,7 @@ class LogTables:
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
         try:
-            with psycopg.connect(self._options.url, autocommit=True, application_name="headgate log") as connection:
+            with open_connection(self._options.url, "headgate log") as connection:
                 yield connection
         except psycopg.Error as error:
             raise _ours(error, self._options.url) from None

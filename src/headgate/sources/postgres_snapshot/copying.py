@@ -54,7 +54,8 @@ def reader_name(snapshot_name: str) -> str:
 
 def copy_texts(url: str, range_: SnapshotRange, batch_rows: int, batch_bytes: int) -> Generator[Piece]:
     """The rows of a range, in pieces that go together to batches: `batch_rows` rows, or fewer at `batch_bytes`."""
-    with open_raw(url, reader_name(range_.snapshot_name)) as connection:
+    name = reader_name(range_.snapshot_name)
+    with open_raw(url, name, application_name=name) as connection:
         _enter_snapshot(connection, range_)
         statement = range_.table.copy_statement(range_.part).as_bytes(None)
         _require(connection, connection.exec_(statement), pq.ExecStatus.COPY_OUT, range_)
