@@ -12,14 +12,14 @@ import enum
 import re
 import time
 from collections.abc import Callable
-from functools import partial
 from importlib import resources
 from itertools import chain, repeat
 
 import psycopg
 from psycopg import sql
 
-from headgate.model import AuthError, StateError, UsageError
+from headgate.model import UsageError
+from headgate.postgres.migrations import Plan, Step, applied, migrate
 
 __all__ = ["DEFAULT_SCHEMA", "Phase", "install", "installed", "migrations", "uninstall"]
 
@@ -29,9 +29,8 @@ DEFAULT_SCHEMA = "headgate"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _FILE = re.compile(r"\d+\.\d+\.\d+_\d\d_(pre|post)_\w+\.sql")
 
-_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
+_LOCK_TIMEOUT = "500ms"
 _PAUSES_S, _TRIES = (0.05, 0.1, 0.2, 0.5, 1.0), 100
-_SETUP = "create table if not exists migrations (name text primary key, applied_at timestamptz not null default now())"
 
 
 class Phase(enum.StrEnum):
@@ -49,24 +48,19 @@ def migrations() -> list[str]:
 
 def install(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA, *, phase: Phase = Phase.POST) -> list[str]:
     """Run what this database has not had yet, in one transaction; what that was. CREATE on the database is enough."""
-    try:
-        if installed(connection, schema) == migrations():
-            return []  # which takes no right to install
-        return _patiently(partial(_install, connection, schema, phase))
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise AuthError(
-            f"the schema {schema} cannot be made: {error.diag.message_primary}",
-            remedy="grant create on the database to this role, or let the owner of the schema install it",
-        ) from error
+    # What comes after a removal may depend on it, so it waits, too.
+    until = (lambda step: _phase(step.name) is Phase.POST) if phase is Phase.PRE else (lambda step: False)
+    return _patiently(lambda: [step.name for step in migrate(connection, _plan(schema), until=until)])
 
 
-def _install(connection: psycopg.Connection, schema: str, phase: Phase) -> list[str]:
-    with connection.transaction():
-        _lock(connection, schema)
-        connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
-        _enter(connection, schema)
-        connection.execute(_SETUP)
-        return _run_missing(connection, schema, phase)
+def _plan(schema: str) -> Plan:
+    _check_name(schema)
+    return Plan(schema, _steps(), f"headgate broker {schema}", _LOCK_TIMEOUT, key="name")
+
+
+def _steps() -> tuple[Step, ...]:
+    folder = resources.files(__package__).joinpath("sql")
+    return tuple(Step(name, name, folder.joinpath(f"{name}.sql").read_bytes()) for name in migrations())
 
 
 def _patiently(work: Callable[[], list[str]]) -> list[str]:
@@ -83,12 +77,7 @@ def _patiently(work: Callable[[], list[str]]) -> list[str]:
 
 def installed(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> list[str]:
     """The steps that a database has had; none if the broker is not installed."""
-    _check_name(schema)
-    known = connection.execute("select to_regclass(%s) is not null", [f"{schema}.migrations"]).fetchone()
-    if known is None or not known[0]:
-        return []
-    rows = connection.execute(sql.SQL("select name from {}.migrations").format(sql.Identifier(schema)))
-    return sorted((name for (name,) in rows), key=_order)
+    return sorted(map(str, applied(connection, _plan(schema))), key=_order)
 
 
 def uninstall(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> bool:
@@ -96,7 +85,7 @@ def uninstall(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> b
     if not installed(connection, schema):
         return False
     with connection.transaction():
-        _lock(connection, schema)
+        connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [_plan(schema).lock])
         connection.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
     role = sql.Identifier(f"{schema}_conditions")
     try:
@@ -105,35 +94,6 @@ def uninstall(connection: psycopg.Connection, schema: str = DEFAULT_SCHEMA) -> b
     except (psycopg.errors.DependentObjectsStillExist, psycopg.errors.InsufficientPrivilege):
         pass  # it belongs to the cluster: somebody else has a broker there, or made the role
     return True
-
-
-def _run_missing(connection: psycopg.Connection, schema: str, phase: Phase) -> list[str]:
-    known = migrations()
-    done = set(installed(connection, schema))
-    if unknown := sorted(done - set(known)):
-        raise StateError(
-            f"the schema {schema} has had {unknown[-1]}, which this headgate does not know",
-            remedy="use the headgate that installed it, or a newer one",
-        )
-    missing = [name for name in known if name not in done]
-    if phase is Phase.PRE:
-        # What comes after a removal may depend on it, so it waits, too.
-        stop = next((at for at, name in enumerate(missing) if _phase(name) is Phase.POST), len(missing))
-        missing = missing[:stop]
-    for name in missing:
-        connection.execute(resources.files(__package__).joinpath("sql", f"{name}.sql").read_bytes())
-        connection.execute("insert into migrations (name) values (%s)", [name])
-    return missing
-
-
-def _lock(connection: psycopg.Connection, schema: str) -> None:
-    connection.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"headgate broker {schema}"])
-
-
-def _enter(connection: psycopg.Connection, schema: str) -> None:
-    connection.execute("set local client_min_messages = warning")
-    connection.execute(_LOCK_TIMEOUT)
-    connection.execute(sql.SQL("set local search_path = {}, pg_temp").format(sql.Identifier(schema)))
 
 
 def _check_name(schema: str) -> None:

@@ -6,6 +6,6 @@
     append        batches -> offsets, through the one SQL function that may write the log
     configs       what can be set for a topic
 
-The tables are described in `sql/log.sql`, what SQL users see of them in `sql/door.sql`. The gateway has the same log
-with an event loop, see `headgate.gateway.store`.
+The tables are described in `sql/01_log.sql`, what SQL users see of them in `sql/02_door.sql`. The gateway has the same
+log with an event loop, see `headgate.gateway.store`.
 """

@@ -18,13 +18,13 @@ from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
 from headgate.model.errors import CapacityError, StateError
 from headgate.runtime.disk import disk_error
+from headgate.runtime.sqlite import bring_up_to_date
 
 __all__ = ["DEAD_LETTERS", "DeadLetters"]
 
 DEAD_LETTERS = "dead_letters.sqlite"  # in the directory of a pipeline
 
-_VERSION = 1
-_SCHEMA = """
+_FIRST = """
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     message_id TEXT NOT NULL,
@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     UNIQUE (message_id, destination, stream, topic)
 )
 """
+_SCRIPTS = (_FIRST,)
 _COLUMNS = (
     "message_id, destination, stream, topic, reason, error, position, partition_key, partition, payload, epoch, "
     "batch_id, at"
@@ -125,7 +126,8 @@ class DeadLetters:
             where = str(self.path) if self.path.exists() else ":memory:"
             db = sqlite3.connect(where, timeout=30)
             try:
-                _prepare(db, where)
+                _bring_up_to_date(db, where)
+                db.execute("PRAGMA synchronous = FULL")
                 with db:
                     yield db
             finally:
@@ -150,29 +152,15 @@ def _create(path: Path) -> None:
         db = sqlite3.connect(made)
         try:
             db.execute("PRAGMA journal_mode = WAL")
-            _make_table(db)
+            _bring_up_to_date(db, str(path))
         finally:
             db.close()
         with suppress(FileExistsError):  # somebody was first
             path.hardlink_to(made)
 
 
-def _make_table(db: sqlite3.Connection) -> None:
-    db.execute(_SCHEMA)
-    db.execute(f"PRAGMA user_version = {_VERSION}")
-
-
-def _prepare(db: sqlite3.Connection, where: str) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version not in (0, _VERSION):
-        raise StateError(
-            f"the dead letters have version {version}, this headgate reads version {_VERSION}",
-            where=where,
-            remedy="run the headgate version that wrote them, or move the file away",
-        )
-    db.execute("PRAGMA synchronous = FULL")
-    if version == 0:
-        _make_table(db)
+def _bring_up_to_date(db: sqlite3.Connection, where: str) -> None:
+    bring_up_to_date(db, _SCRIPTS, what="the dead letters", where=where)
 
 
 def _row(letter: DeadLetter) -> tuple[Any, ...]:

@@ -75,7 +75,7 @@ def one_by_one(url: str) -> None:
             connection.execute("set client_min_messages = warning")
             connection.execute(
                 "create table if not exists migrations"
-                " (name text primary key, applied_at timestamptz not null default now())"
+                " (name text primary key, applied_at timestamptz not null default now(), checksum text)"
             )
             connection.execute((SQL / f"{name}.sql").read_bytes())
             connection.execute("insert into migrations (name) values (%s)", [name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from importlib import import_module
+from dataclasses import replace
 from uuid import uuid4
 
 import psycopg
@@ -13,13 +13,14 @@ import pytest
 from psycopg import sql
 
 from headgate.commitlog.append import append
-from headgate.commitlog.install import VERSION, install
+from headgate.commitlog.install import install, plan
 from headgate.embedded import Endpoints
 from headgate.model import AuthError, OccupiedError, StateError
+from headgate.postgres.migrations import migrate
 from tests.gateway.servers import new_database
 from tests.integration.commitlog.log_topics import batch, create
 
-install_module = import_module("headgate.commitlog.install")  # the package has a function of that name
+VERSION = len(plan().steps)
 
 
 @pytest.fixture
@@ -79,11 +80,7 @@ def test_no_superuser_is_needed(empty_url: str) -> None:
 
 def _install_version(connection: psycopg.Connection, version: int) -> None:
     """As an older headgate has left it."""
-    steps = install_module._STEPS
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(install_module, "_STEPS", steps[:version])
-        patch.setattr(install_module, "VERSION", version)
-        install(connection)
+    migrate(connection, replace(plan(), steps=plan().steps[:version]))
 
 
 def test_a_log_of_the_version_before_goes_on(empty_url: str) -> None:

@@ -16,6 +16,9 @@ import pytest
 from headgate.embedded import Endpoints
 from headgate.model import ConnectError, StateError
 from headgate.relay.store import AccountRow, HostRow, HostStatus, Store, open_store
+from headgate.relay.store.backend import scripts
+from headgate.relay.store.postgres import PostgresBackend
+from headgate.relay.store.sqlite import SqliteBackend
 from headgate.relay.store.store import BATCH
 from tests.integration.relay.relay_follow import run
 
@@ -180,3 +183,44 @@ def test_a_place_that_is_no_store_says_so(tmp_path: Path) -> None:
                 pass
 
     run(test())
+
+
+def test_a_store_of_before_versions_is_taken_over(endpoints: Endpoints, tmp_path: Path) -> None:
+    """As headgate left it when its relay kept no version."""
+    with sqlite3.connect(tmp_path / "relay.sqlite") as file:
+        file.executescript(scripts("sqlite")[0])
+        file.execute("insert into domain_bans values ('bad.example')")
+    file.close()
+    schema, url = f"relay_{uuid.uuid4().hex[:12]}", endpoints.postgres_url
+    assert url is not None
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create schema {schema}; set search_path = {schema}".encode())
+        connection.execute(scripts("postgres")[0].encode())
+        connection.execute("insert into domain_bans values ('bad.example')")
+        try:
+            for backend in (SqliteBackend(tmp_path / "relay.sqlite"), PostgresBackend(url, schema)):
+                assert backend.domain_bans() == ["bad.example"]
+                backend.close()
+            assert connection.execute("select version, name from migrations").fetchall() == [(1, "01_store.sql")]
+        finally:
+            connection.execute(f"drop schema {schema} cascade".encode())
+
+
+def test_a_newer_store_is_left_alone(endpoints: Endpoints, tmp_path: Path) -> None:
+    path = tmp_path / "relay.sqlite"
+    SqliteBackend(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute("pragma user_version = 99")
+    file.close()
+    with pytest.raises(StateError, match="version 99"):
+        SqliteBackend(path)
+    schema, url = f"relay_{uuid.uuid4().hex[:12]}", endpoints.postgres_url
+    assert url is not None
+    PostgresBackend(url, schema).close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        try:
+            connection.execute(f"insert into {schema}.migrations (version, name) values (99, 'tomorrow')".encode())
+            with pytest.raises(StateError, match="version 99"):
+                PostgresBackend(url, schema)
+        finally:
+            connection.execute(f"drop schema {schema} cascade".encode())

@@ -13,7 +13,9 @@ set client_min_messages = warning;
 select pg_advisory_xact_lock(hashtextextended('headgate broker ' || :'schema', 0));
 create schema if not exists :"schema";
 set search_path = :"schema", pg_temp;
-create table if not exists migrations (name text primary key, applied_at timestamptz not null default now());
+create table if not exists migrations (
+  name text primary key, applied_at timestamptz not null default now(), checksum text);
+alter table migrations add column if not exists checksum text;
 
 select not exists (select from migrations where name = '0.1.0_01_pre_tables') as missing \gset
 \if :missing

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Protocol
 
 from headgate.relay.store.rows import AccountRow, HostRow, HostStatus
 
-__all__ = ["Backend", "account_of", "host_of_row", "parameters", "schema", "statements"]
+__all__ = ["Backend", "account_of", "folder", "host_of_row", "parameters", "scripts", "statements"]
 
+_SQL = resources.files(__package__).joinpath("sql")
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
@@ -38,18 +40,20 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath("sql", name).read_text("utf-8")
+def folder(name: str) -> Traversable:
+    """Where the steps are that make the tables in a database of this kind."""
+    return _SQL.joinpath(name)
 
 
-def schema(name: str) -> str:
-    return _text(f"{name}.sql")
+def scripts(name: str) -> list[str]:
+    """Those steps in their order."""
+    return [each.read_text("utf-8") for each in sorted(folder(name).iterdir(), key=lambda each: each.name)]
 
 
 @cache
 def statements() -> dict[str, str]:
     """The statements by name, as they are written in the file."""
-    _, *parts = _NAME.split(_text("queries.sql"))
+    _, *parts = _NAME.split(_SQL.joinpath("queries.sql").read_text("utf-8"))
     return {name: body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 

@@ -11,7 +11,8 @@ from psycopg import sql
 
 from headgate.model import ConnectError
 from headgate.postgres import open_connection
-from headgate.relay.store.backend import account_of, host_of_row, parameters, schema, statements
+from headgate.postgres.migrations import Plan, migrate, numbered_steps
+from headgate.relay.store.backend import account_of, folder, host_of_row, parameters, statements
 from headgate.relay.store.rows import AccountRow, HostRow
 
 __all__ = ["PostgresBackend"]
@@ -26,6 +27,7 @@ class PostgresBackend:
 
     def __init__(self, url: str, schema_name: str) -> None:
         self._url, self._schema = url, schema_name
+        self._plan = Plan(schema_name, numbered_steps(folder("postgres")), f"headgate relay {schema_name}")
         self._statements = {name: _PARAMETER.sub(r"%(\1)s", text).encode() for name, text in statements().items()}
         self._connection: psycopg.Connection | None = None
         self._run(lambda connection: None)
@@ -82,9 +84,13 @@ class PostgresBackend:
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = open_connection(self._url, "headgate relay")
-            name = sql.Identifier(self._schema)
-            self._connection.execute(sql.SQL("create schema if not exists {}").format(name))
-            self._connection.execute(sql.SQL("set search_path = {}, pg_temp").format(name))
-            self._connection.execute(schema("postgres").encode())
+            connection = open_connection(self._url, "headgate relay")
+            try:
+                migrate(connection, self._plan)
+                path = sql.SQL("set search_path = {}, pg_temp").format(sql.Identifier(self._schema))
+                connection.execute(path)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
         return self._connection

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headgate.model import CapacityError, StateError
-from headgate.relay.store.backend import account_of, host_of_row, parameters, schema, statements
+from headgate.relay.store.backend import account_of, host_of_row, parameters, scripts, statements
 from headgate.relay.store.rows import AccountRow, HostRow
+from headgate.runtime.sqlite import bring_up_to_date
 
 __all__ = ["SqliteBackend"]
 
@@ -26,7 +27,9 @@ class SqliteBackend:
         try:
             for pragma in _PRAGMAS:
                 self._connection.execute(f"pragma {pragma}")
-            self._connection.executescript(schema("sqlite"))
+            bring_up_to_date(
+                self._connection, scripts("sqlite"), what="the relay's accounts and hosts", where=str(path)
+            )
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise StateError(f"{path} is no store of a relay: {error}", remedy="give another path") from error
