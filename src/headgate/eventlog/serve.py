@@ -9,11 +9,10 @@ import asyncio
 import json
 import logging
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvloop
@@ -22,9 +21,8 @@ from headgate.eventlog.fanout import FanOut, FanOutOptions
 from headgate.eventlog.inspection import Inspection
 from headgate.eventlog.reader import LogReader
 from headgate.eventlog.topics import TopicDoor
-from headgate.model import HeadgateError, InternalError
+from headgate.runtime.child import await_ready, end_child, log_told, run_child, start_child, until_closed
 from headgate.runtime.child import ready as tell_ready
-from headgate.runtime.child import run_child, until_closed
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
@@ -91,55 +89,30 @@ async def _serve(
 @contextmanager
 def _siblings(options: ServeOptions, count: int, is_first: bool) -> Iterator[None]:
     """The other processes, started by the first. They end when it does, however it ends."""
-    command = [sys.executable, "-m", "headgate.eventlog.serve"]
-    children = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(count if is_first else 0)
-    ]
+    children = [start_child("headgate.eventlog.serve", options) for _ in range(count if is_first else 0)]
     listeners = [threading.Thread(target=_pass_on, args=[child], daemon=True) for child in children]
     try:
         for child, listener in zip(children, listeners, strict=True):
-            _begin(child, options)
+            await_ready(child, "a process of the event log's server")
             listener.start()
         yield
     finally:
         for child in children:
             assert child.stdin is not None
-            child.stdin.close()
+            child.stdin.close()  # all at once, so that they end side by side
         for child, listener in zip(children, listeners, strict=True):
-            try:
-                child.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            end_child(child, _STOP_S)
             if listener.is_alive():
                 listener.join()
             assert child.stdout is not None
             child.stdout.close()
 
 
-def _begin(child: subprocess.Popen[bytes], options: ServeOptions) -> None:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(json.dumps(asdict(options)).encode() + b"\n")
-    child.stdin.flush()
-    for line in child.stdout:
-        told = json.loads(line)
-        if "ready" in told:
-            return
-        if "error" in told:
-            error = HeadgateError.from_text(f"headgate-error: {json.dumps(told['error'])}")
-            raise error or InternalError("a process of the event log's server did not start")
-    raise InternalError("a process of the event log's server ended at once")
-
-
 def _pass_on(child: subprocess.Popen[bytes]) -> None:
     """What a child logs is logged here, and what it says besides is read, or it would wait for ever to say it."""
     assert child.stdout is not None
     for line in child.stdout:
-        told = json.loads(line)
-        if log := told.get("log"):
-            logging.getLogger(log["name"]).log(log["level"], "%s", log["text"], extra=log["extra"])
+        log_told(json.loads(line))
     _log.info("a process of the event log's server ended", extra={"process": child.pid})
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 __all__ = [
@@ -169,10 +170,15 @@ class HeadgateError(Exception):
             return None
         try:
             fields, _ = json.JSONDecoder().raw_decode(rest)
-            cls = HeadgateError._by_kind[Kind(fields["kind"])]
-            return cls(fields["message"], remedy=fields["remedy"], where=fields["where"])
+            return HeadgateError.from_dict(fields)
         except (ValueError, KeyError, TypeError):
             return None
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, str]) -> HeadgateError:
+        """The error that `as_dict` described."""
+        cls = HeadgateError._by_kind[Kind(fields["kind"])]
+        return cls(fields["message"], remedy=fields["remedy"], where=fields["where"])
 
     def at(self, where: str) -> Self:
         """Name the place once, at the boundary that knows it; an inner, more exact place wins."""

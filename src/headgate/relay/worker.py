@@ -1,7 +1,7 @@
-"""The process that validates: `python -m headgate.relay.worker POLICY`.
+"""The process that validates: `python -m headgate.relay.worker`, which gets its policy as a line of JSON.
 
-It reads batches from standard input and writes one answer for each to standard output, both as four bytes of length
-and MessagePack. It ends with its input. It opens nothing and keeps nothing but parsed keys.
+Then it reads batches from standard input and writes one answer for each to standard output, both as four bytes of
+length and MessagePack. It ends with its input. It opens nothing and keeps nothing but parsed keys.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ def _guarded(ask: Ask, policy: Policy) -> Said:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the relay, which then ends the input
-    serve(sys.stdin.buffer, sys.stdout.buffer, msgspec.json.decode(sys.argv[1].encode(), type=Policy))
+    policy = msgspec.json.decode(sys.stdin.buffer.readline(), type=Policy)
+    serve(sys.stdin.buffer, sys.stdout.buffer, policy)
 
 
 if __name__ == "__main__":

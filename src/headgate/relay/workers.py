@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from headgate.model import ConnectError
 from headgate.relay.validate import validate
 from headgate.relay.verdict import Accepted, NeedsDocument, Policy, Rejected, RepoState, Verdict
 from headgate.relay.worker import Ask, Reply, Said, size_head
+from headgate.runtime.child import options_line
 from headgate.wire.atproto import Commit, DidDocument, Frame, Reason, read_car, read_event, without_handle
 from headgate.wire.atproto.events import Event
 
@@ -147,10 +148,11 @@ class ProcessJudge:
                 sys.executable,
                 "-m",
                 "headgate.relay.worker",
-                msgspec.json.encode(asdict(self._policy)).decode(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
+            assert self._process.stdin is not None
+            self._process.stdin.write(options_line(self._policy))
             self._reader = asyncio.create_task(self._read())
 
     async def stop(self) -> None:

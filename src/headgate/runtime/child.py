@@ -1,7 +1,10 @@
-"""The side of a child process: its options come on standard input, what it has to say leaves on standard output.
+"""Child processes, one protocol: options come on standard input, what a child has to say leaves on standard output.
 
-One JSON object per line: `{"ready": ...}` once, `{"metrics": ...}` every second, `{"log": ...}`, `{"error": ...}`. It
-ends when its standard input is closed, so it cannot outlive whoever started it.
+Both are JSON, one object per line: in go the options; out come `{"ready": ...}` or `{"error": ...}`, `{"log": ...}`,
+and `{"metrics": ...}` every second. A child ends when its standard input is closed, so it cannot outlive whoever
+started it. Children that answer in another way, the readers of changes and the relay's validators, keep the other half.
+
+The parent's side: `start_child`, `await_ready`, `end_child`. The child's: `run_child`, `ready`, `until_closed`.
 """
 
 from __future__ import annotations
@@ -10,16 +13,79 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any
 
-from headgate.model.errors import HeadgateError
+import msgspec
+
+from headgate.model.errors import HeadgateError, InternalError
 from headgate.runtime.worker_log import own_fields
 
-__all__ = ["ready", "run_child", "until_closed"]
+__all__ = [
+    "await_ready",
+    "end_child",
+    "log_told",
+    "options_line",
+    "ready",
+    "run_child",
+    "say",
+    "start_child",
+    "until_closed",
+]
 
 _METRICS_S = 1.0
+
+
+def start_child(
+    module: str, options: object, *, stdout: IO[bytes] | int = subprocess.PIPE, stderr: IO[bytes] | int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start `python -m module`, in a session of its own, since Ctrl-C in a terminal is not for it; tell its options."""
+    command = [sys.executable, "-m", module]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True)
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):  # it ended at once; what it said is on its way
+        child.stdin.write(options_line(options))
+        child.stdin.flush()
+    return child
+
+
+def options_line(options: object) -> bytes:
+    """A dataclass as the line that a child reads first."""
+    return msgspec.json.encode(options, enc_hook=str) + b"\n"
+
+
+def await_ready(child: subprocess.Popen[bytes], what: str) -> dict[str, Any]:
+    """What a child says when it is ready. Raises what keeps it from that."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        told = json.loads(line)
+        if (facts := told.get("ready")) is not None:
+            return dict(facts)
+        if error := told.get("error"):
+            raise HeadgateError.from_dict(error)
+        log_told(told)
+    raise InternalError(f"{what} ended at once", remedy="try again")
+
+
+def log_told(told: dict[str, Any]) -> None:
+    """Log here what a child has logged; nothing, if the line says something else."""
+    if log := told.get("log"):
+        logging.getLogger(log["name"]).log(log["level"], "%s", log["text"], extra=log["extra"])
+
+
+def end_child(child: subprocess.Popen[bytes], within_s: float) -> None:
+    """Close its input, and wait until it has ended; one that takes too long is killed."""
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.close()
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def run_child(work: Callable[[bytes], None]) -> None:
@@ -28,17 +94,17 @@ def run_child(work: Callable[[bytes], None]) -> None:
     try:
         work(sys.stdin.buffer.readline())
     except HeadgateError as error:
-        _say(error=error.as_dict())
+        say(error=error.as_dict())
         sys.exit(error.exit_code)
 
 
 def ready(metrics: Callable[[], dict[str, Any]], **facts: Any) -> None:
     """Say that it serves, and from now on what it has counted. The event loop must run."""
-    _say(ready={**facts, "pid": os.getpid()})
+    say(ready={**facts, "pid": os.getpid()})
     loop = asyncio.get_running_loop()
 
     def tell() -> None:
-        _say(metrics=metrics())
+        say(metrics=metrics())
         loop.call_later(_METRICS_S, tell)
 
     tell()
@@ -56,7 +122,8 @@ def until_closed(stop: asyncio.Event) -> None:
     loop.add_reader(0, read)
 
 
-def _say(**line: Any) -> None:
+def say(**line: Any) -> None:
+    """Tell the parent a line."""
     # One write per line: the log's threads speak, too.
     os.write(sys.stdout.fileno(), json.dumps(line, default=str).encode() + b"\n")
 
@@ -68,4 +135,4 @@ class _LogLines(logging.Handler):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
-        _say(log={"name": record.name, "level": record.levelno, "text": text, "extra": own_fields(record)})
+        say(log={"name": record.name, "level": record.levelno, "text": text, "extra": own_fields(record)})

@@ -6,16 +6,13 @@ import dataclasses
 import json
 import logging
 import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Any, ClassVar
-
-import msgspec
 
 from headgate.model import HeadgateError, InternalError, Retry, Status
 from headgate.runtime.backoff import Backoff
+from headgate.runtime.child import end_child, log_told, start_child
 
 __all__ = ["ServerProcess"]
 
@@ -66,12 +63,8 @@ class ServerProcess:
         """Let it finish what it has accepted. Idempotent."""
         self._stop.set()
         process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            try:
-                process.wait(self._stop_s + _STOP_MARGIN_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        if process is not None:
+            end_child(process, self._stop_s + _STOP_MARGIN_S)
         if self._watcher is not None:
             self._watcher.join()
         self._status = Status.STOPPED
@@ -119,16 +112,10 @@ class ServerProcess:
             self._restarts += 1
 
     def _run_once(self) -> None:
-        command = [sys.executable, "-m", self._module]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        ) as process:
+        with start_child(self._module, self._options) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             self._process = process
-            with suppress(BrokenPipeError):  # it ended at once; what it said is on its way
-                process.stdin.write(msgspec.json.encode(self._options, enc_hook=str) + b"\n")
-                process.stdin.flush()
             if self._stop.is_set():
                 process.stdin.close()
             for line in process.stdout:
@@ -143,9 +130,9 @@ class ServerProcess:
                 self._options, port=ready["port"]
             )  # a restart keeps the port that was picked
             self._settled.set()
-        elif log := line.get("log"):
-            logging.getLogger(log["name"]).log(log["level"], log["text"], extra=log["extra"])
         elif error := line.get("error"):
-            self._error = HeadgateError.from_text(f"headgate-error: {json.dumps(error)}")
-        else:
+            self._error = HeadgateError.from_dict(error)
+        elif "metrics" in line:
             self._metrics = line["metrics"]
+        else:
+            log_told(line)

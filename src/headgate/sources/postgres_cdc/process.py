@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from headgate.model import ConnectError, HeadgateError, InternalError
+from headgate.runtime.child import start_child
 from headgate.runtime.file_lock import FileLock
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.reader import ReaderOptions
@@ -76,16 +75,8 @@ class ReaderProcess:
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "reader.json").unlink(missing_ok=True)
         with (self._directory / "reader.log").open("wb") as log:
-            self._child = subprocess.Popen(
-                [sys.executable, "-m", "headgate.sources.postgres_cdc.reader"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
-            )
-        assert self._child.stdin is not None
-        self._child.stdin.write(msgspec.json.encode(asdict(self._options)) + b"\n")
-        self._child.stdin.flush()
+            module = "headgate.sources.postgres_cdc.reader"
+            self._child = start_child(module, self._options, stdout=log, stderr=log)
 
     def stop(self) -> None:
         """End the reader if it is ours."""

@@ -1,21 +1,22 @@
 """A process that holds a point while Spark reads, since Spark ends the process that plans a query.
 
-It is given its options on standard input and answers with one line: the snapshot's name, or an error. Whoever has read
-a range tells it so by NOTIFY. It ends when all ranges are read, or when nobody has read for a while.
+It is given its options and answers as every child does (`headgate.runtime.child`), but it stays when its input closes.
+Whoever has read a range tells it so by NOTIFY. It ends when all ranges are read, or when nobody has read for a while.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import msgspec
 from psycopg import sql
 
-from headgate.model import HeadgateError, InternalError
 from headgate.postgres import Connection
+from headgate.runtime.child import await_ready, run_child, say, start_child
 from headgate.sources.postgres_snapshot.connections import connect_pinned
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, reader_name
 from headgate.sources.postgres_snapshot.points import Method, take_point
@@ -40,25 +41,13 @@ class HolderOptions:
 
 def hold_in_background(options: HolderOptions) -> str:
     """Take a point in a process of its own; the snapshot's name."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headgate.sources.postgres_snapshot.holder"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C in the terminal is not for it
-    )
+    process = start_child("headgate.sources.postgres_snapshot.holder", options, stderr=subprocess.DEVNULL)
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdin as stdin, process.stdout as stdout:
-        stdin.write(msgspec.json.encode(asdict(options)))
-        stdin.close()
-        answer = stdout.readline().decode()
-    if error := HeadgateError.from_text(answer):
-        raise error
-    if not answer.strip():
-        raise InternalError("the process that holds the snapshot ended", remedy="try again")
+    with process.stdin, process.stdout:
+        name = str(await_ready(process, "the process that holds the snapshot")["snapshot"])
     process.returncode = 0  # it is on its own from here on, and nobody waits for its end
-    return answer.strip()
+    return name
 
 
 def tell_holder(url: str, range_: SnapshotRange, count: int) -> None:
@@ -68,25 +57,17 @@ def tell_holder(url: str, range_: SnapshotRange, count: int) -> None:
         connection.execute("select pg_catalog.pg_notify(%s, %s)", [reader_name(range_.snapshot_name), told])
 
 
-def main() -> None:
-    options = msgspec.json.decode(sys.stdin.buffer.read(), type=HolderOptions)
-    try:
-        with (
-            take_point(options.url, options.method, options.schema, options.table, options.timeout_s) as point,
-            connect_pinned(options.url, "headgate snapshot") as connection,
-        ):
-            name = reader_name(point.snapshot_name)
-            connection.execute(sql.SQL("listen {}").format(sql.Identifier(name)))
-            _say(point.snapshot_name)
-            _await_end(connection, name, options.hold_s)
-    except HeadgateError as error:
-        _say(error.to_text())
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-    sys.stdout.close()
+def _hold(line: bytes) -> None:
+    options = msgspec.json.decode(line, type=HolderOptions)
+    with (
+        take_point(options.url, options.method, options.schema, options.table, options.timeout_s) as point,
+        connect_pinned(options.url, "headgate snapshot") as connection,
+    ):
+        name = reader_name(point.snapshot_name)
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(name)))
+        say(ready={"snapshot": point.snapshot_name})
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody listens from here on
+        _await_end(connection, name, options.hold_s)
 
 
 def _await_end(connection: Connection, name: str, hold_s: float) -> None:
@@ -103,4 +84,4 @@ def _await_end(connection: Connection, name: str, hold_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_child(_hold)
