@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -197,11 +196,7 @@ def chained(options: NatsOptions, expected: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("zstd", [False, True])
-@pytest.mark.parametrize("acks", ["each", "batch"])
-def test_each_message_names_the_one_before_it_of_its_table(
-    options: NatsOptions, acks: Literal["each", "batch"], zstd: bool
-) -> None:
-    options = replace(options, acks=acks)
+def test_each_message_names_the_one_before_it_of_its_table(options: NatsOptions, zstd: bool) -> None:
     destination = NatsDestination("d", options, exclusive=True, zstd=zstd)
     send(destination, events(options, 0, "abacca"), events(options, 6, "ddab"))
     send(destination, events(options, 8, "abbde", size=1_500_000))  # two of them again, the rest in parts

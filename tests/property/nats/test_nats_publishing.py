@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +52,6 @@ def columns(data: list[tuple[str, str, bytes]], kind: pa.DataType) -> tuple[pa.A
     st.integers(1, 200),
     st.booleans(),
     st.none() | st.integers(0, 10**15),
-    st.sampled_from(["each", "batch"]),
 )
 def test_bulk_frames_are_the_scalar_frames(
     data: list[tuple[str, str, bytes]],
@@ -64,13 +62,12 @@ def test_bulk_frames_are_the_scalar_frames(
     max_bytes: int,
     with_headers: bool,
     expected: int | None,
-    acks: Literal["each", "batch"],
 ) -> None:
     extra = pa.array([b"" if len(row[1]) % 2 else b"A: " + row[1].encode() + b"\r\n" for row in data], pa.binary())
     table = delivery_table(*columns(data, kind), extra if with_headers else None)
     replies = Replies(INBOX, slots, max_rows)
     built = b""
-    fence, position = None if expected is None else Fence(expected, acks), index
+    fence, position = None if expected is None else Fence(expected), index
     for block in blocks(table, max_rows, max_bytes):
         frames = build_frames(block, replies.column(position, block.num_rows), fence and fence.lines(block))
         assert len(frames) == block.num_rows <= max_rows
@@ -80,7 +77,7 @@ def test_bulk_frames_are_the_scalar_frames(
     wanted = b""
     for number, (topic, message_id, payload) in enumerate(data):
         fields = [("Nats-Msg-Id", message_id)]
-        if expected is not None and acks == "each" and number:
+        if expected is not None and number:
             fields.append(("Nats-Expected-Last-Msg-Id", data[number - 1][1]))
         elif expected is not None:
             fields.append(("Nats-Expected-Last-Sequence", str(expected + number)))

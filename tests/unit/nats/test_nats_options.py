@@ -75,7 +75,6 @@ def test_the_address_list() -> None:
         ({"inbox_prefix": "a.*"}, "inbox_prefix"),
         ({"storage": "tape"}, "storage"),
         ({"discard": "all"}, "discard"),
-        ({"acks": "none"}, "acks"),
         ({"window": 0}, "window"),
         ({"window_bytes": 0}, "window_bytes"),
         ({"replicas": 9}, "replicas"),
@@ -325,12 +324,11 @@ def test_a_duplicate_window_that_is_set_is_applied_both_ways() -> None:
 
 
 def test_what_may_be_added_to_a_stream() -> None:
-    options = replace(OPTIONS, subjects=("s.>", "t.a"), duplicate_window_s=200, acks="batch")
+    options = replace(OPTIONS, subjects=("s.>", "t.a"), duplicate_window_s=200)
     info = description(subjects=["s.a", "u.>"])
     assert changes(info, options) == {
         "subjects": ["u.>", "s.>", "t.a"],
         "duplicate_window": 200 * 10**9,
-        "allow_batched": True,
     }
 
 

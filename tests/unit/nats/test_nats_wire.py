@@ -12,8 +12,6 @@ import headgate.wire.nats as wire
 from headgate.model import DataError, ProtocolError
 from headgate.wire.nats import (
     ApiError,
-    BatchFlow,
-    BatchGap,
     Err,
     Event,
     Headers,
@@ -240,13 +238,8 @@ def test_which_pattern_covers_which(pattern: str, subject: str, expected: bool) 
 def test_acknowledgements() -> None:
     assert parse_pub_ack(b'{"stream":"S","seq":7}') == PubAck("S", 7)
     assert parse_pub_ack(b'{"stream":"S","seq":7,"duplicate": true,"domain":"hub"}') == PubAck("S", 7, True, "hub")
-    assert parse_pub_ack(b'{"stream":"S","seq":9,"batch":"b","count":3}') == PubAck("S", 9, batch="b", count=3)
     refused = b'{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}'
     assert parse_pub_ack(refused) == ApiError(503, 10077, "maximum messages exceeded")
-    assert parse_pub_ack(b'{"type":"ack","seq":10,"msgs":15}') == BatchFlow(10, 15)
-    assert parse_pub_ack(b'{"type":"gap","last_seq":10,"seq":15}') == BatchGap(10, 15)
-    inside = b'{"type":"err","seq":10,"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 1"}}'
-    assert parse_pub_ack(inside) == ApiError(400, 10071, "wrong last sequence: 1", 10)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ class _SharedSender(Sender):
 
     def finish(self) -> SendResult:
         receipt = self._publisher.flush()
-        duplicates = self._skipped + (receipt.duplicates or 0)
+        duplicates = self._skipped + receipt.duplicates
         reports = tuple(report.as_dict() for report in self._compressor.reports()) if self._compressor else ()
         failures = tuple(failure.as_dict() for failure in self._failures(receipt))
         return SendResult(self._name, self._rows, self._payload_bytes, duplicates, reports, failures)

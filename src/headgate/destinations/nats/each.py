@@ -142,8 +142,6 @@ class EachAcked:
                 self._book(Run(answer.stream, answer.duplicate, slots, answer.seq))
             case ApiError():
                 self._book_failure(answer, int(self._window.answer(slots)[0]))
-            case _:
-                raise ProtocolError("NATS sent an answer for a batch", where=self._connection.where)
 
     def _book_failure(self, failure: ApiError, row: int) -> None:
         topic, where = self._topic(row), self._connection.where

@@ -65,9 +65,6 @@ _API_ERRORS: dict[int, tuple[type[HeadgateError], str]] = {
     10163: (DeliveryError, _LATER),  # expected last sequence per subject temporarily unavailable
     10164: (StateError, _WRITER),  # wrong last sequence
     10167: (CapacityError, "lower `window`, or the number of parallel publishers"),  # too many requests
-    10205: (StateError, "enable batches on the stream (allow_batched) or set acks = 'each'"),
-    10208: (DeliveryError, "the batch was idle for too long; delivery is tried again"),
-    10211: (CapacityError, "too many publishers with acks = 'batch'; use fewer, or acks = 'each'"),
 }
 
 # Lower-case beginnings of `-ERR` texts -> error class and remedy.

@@ -2,15 +2,11 @@
 
 A sequence alone is not enough when messages are sent ahead of their acknowledgements: after one foreign message the
 first row is refused, but the second finds exactly the sequence it expects. So each row names its predecessor by
-message id, and only the first one by sequence; whatever breaks the chain stops everything behind it. Inside a batch the
-server itself stores nothing after a refusal, and there a sequence per row is enough.
+message id, and only the first one by sequence; whatever breaks the chain stops everything behind it.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,18 +22,14 @@ _MAX_DIGITS = 20
 class Fence:
     """The header lines that tie rows together, block by block. `sequence` is where the stream ends before the next."""
 
-    def __init__(self, expected_last_sequence: int, acks: Literal["each", "batch"]) -> None:
+    def __init__(self, expected_last_sequence: int) -> None:
         self.sequence = expected_last_sequence
-        self._acks = acks
         self._predecessor: bytes | None = None
 
     def lines(self, block: pa.RecordBatch) -> pa.Array:
         """One header line per row, with its end; the next call continues behind this block."""
         count, sequence = block.num_rows, self.sequence
         self.sequence += count
-        if self._acks == "batch":
-            sequences = pa.array(np.arange(sequence, self.sequence))
-            return _lines(_BY_SEQUENCE, sequences.cast(pa.string()).cast(pa.binary()))
         ids = block.column(MESSAGE_ID)
         if self._predecessor is None:
             first = _lines(_BY_SEQUENCE, pa.array([b"%d" % sequence], pa.binary()))

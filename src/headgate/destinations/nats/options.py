@@ -45,11 +45,6 @@ class NatsOptions:
     `window` is the number of messages on their way at a time. Four thousand keep a server of the same network busy;
     raise it for one that is many milliseconds away. All publishers of a stream share the server's queue for it, which
     holds 100,000 messages (10,000 in old versions); beyond that the server refuses.
-
-    `acks` says how storage is confirmed. `each`: one acknowledgement per message, any server; after a refused message,
-    later ones of the window may already be stored. `batch`: one per some hundred messages, and the server stores
-    nothing after the first message it had to refuse, so order survives failures; needs nats-server 2.14 and cannot
-    tell how many messages were duplicates.
     """
 
     stream: str
@@ -62,7 +57,6 @@ class NatsOptions:
     max_bytes: int | None = None  # -1: no limit
     max_msgs: int | None = None
     discard: Literal["new", "old"] | None = None
-    acks: Literal["each", "batch"] = "each"
     window: int = 4_000
     window_bytes: int = 16 * 1024 * 1024
     ack_timeout_s: float = 30.0
@@ -113,7 +107,7 @@ class NatsOptions:
         return servers
 
     def _check_choices(self) -> None:
-        choices = {"storage": ("file", "memory"), "discard": ("new", "old", None), "acks": ("each", "batch")}
+        choices = {"storage": ("file", "memory"), "discard": ("new", "old", None)}
         for name, allowed in choices.items():
             _require(getattr(self, name) in allowed, name, f"one of {', '.join(filter(None, allowed))}")
 

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from headgate.destinations.nats.batch import BatchAcked
 from headgate.destinations.nats.connection import Connection
 from headgate.destinations.nats.each import EachAcked
 from headgate.destinations.nats.fence import Fence
 from headgate.destinations.nats.jetstream import JetStream
 from headgate.destinations.nats.receipt import Ledger, Receipt
 from headgate.destinations.nats.rows import bad_rows, blocks, delivery_table
-from headgate.model import DataError, DeliveryError, HeadgateError, UsageError
+from headgate.model import DataError, HeadgateError, UsageError
 from headgate.model.record import MESSAGE_ID
 
 if TYPE_CHECKING:
@@ -40,18 +38,6 @@ _BLOCK_ROWS = 8_192
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
-class AckMode(Protocol):
-    """A way of sending rows and learning what became of them: `EachAcked` or `BatchAcked`."""
-
-    stalled: DeliveryError | None  # the server stopped answering; the connection is of no more use
-
-    def send(self, block: pa.RecordBatch, rows: npt.NDArray[np.int64], ledger: Ledger, fence: Fence | None) -> None:
-        """Send a block and book what is answered meanwhile."""
-
-    def drain(self, ledger: Ledger) -> None:
-        """Wait for the rest of the answers."""
-
-
 class Publisher:
     """Publishes to one JetStream stream over one connection, which it opens when needed and again when it broke.
 
@@ -61,7 +47,7 @@ class Publisher:
     def __init__(self, options: NatsOptions) -> None:
         self.options = options
         self._connection: Connection | None = None
-        self._ack_mode: AckMode | None = None
+        self._sending: EachAcked | None = None
         self._fence: Fence | None = None
         self._ledger = Ledger()
 
@@ -100,11 +86,11 @@ class Publisher:
 
     def flush(self) -> Receipt:
         """Wait until every row since the last flush is acknowledged, refused or given up, and report."""
-        if self._ack_mode:
+        if self._sending:
             with self._closing_on_error():
-                self._ack_mode.drain(self._ledger)
+                self._sending.drain(self._ledger)
         ledger, self._ledger, self._fence = self._ledger, Ledger(), None
-        if self._ack_mode and self._ack_mode.stalled:
+        if self._sending and self._sending.stalled:
             # A late acknowledgement must not be taken for that of a later message.
             self.close()
         return ledger.receipt()
@@ -125,7 +111,7 @@ class Publisher:
     def close(self) -> None:
         """Close the connection and forget what was not flushed; publishing again opens a new one."""
         self._ledger = Ledger()
-        self._ack_mode = self._fence = None
+        self._sending = self._fence = None
         if self._connection:
             self._connection.close()
             self._connection = None
@@ -141,15 +127,15 @@ class Publisher:
         if expected_last_sequence is None:
             self._fence = None
         elif self._fence is None or self._fence.sequence != expected_last_sequence:
-            self._fence = Fence(expected_last_sequence, self.options.acks)
+            self._fence = Fence(expected_last_sequence)
         return self._fence
 
     def _send(self, block: pa.RecordBatch, fence: Fence | None) -> None:
         rows = np.arange(self._ledger.rows, self._ledger.rows + block.num_rows)
         self._ledger.rows += block.num_rows
-        assert self._ack_mode is not None
+        assert self._sending is not None
         with self._closing_on_error():
-            self._ack_mode.send(block, rows, self._ledger, fence)
+            self._sending.send(block, rows, self._ledger, fence)
 
     @contextmanager
     def _closing_on_error(self) -> Iterator[None]:
@@ -165,13 +151,8 @@ class Publisher:
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = Connection.open(self.options)
-            self._ack_mode = self._new_ack_mode(self._connection)
+            self._sending = EachAcked(self._connection, self.options, _BLOCK_ROWS)
         return self._connection
-
-    def _new_ack_mode(self, connection: Connection) -> AckMode:
-        if self.options.acks == "batch":
-            return BatchAcked(connection, self.options)
-        return EachAcked(connection, self.options, _BLOCK_ROWS)
 
     def _reject_bad_rows(self, table: pa.Table, extra_header_bytes: int) -> None:
         connection = self._connected()

@@ -23,13 +23,13 @@ class Failure:
 class Receipt:
     """Rows are numbered from 0 since the last flush, in the order in which they were published.
 
-    `acked` rows are stored, `duplicates` of them were so before (None if the server does not tell). Every other row is
+    `acked` rows are stored, `duplicates` of them were so before. Every other row is
     named by exactly one failure; failures are in the order of their first rows.
     """
 
     sent: int
     acked: int
-    duplicates: int | None
+    duplicates: int
     last_sequence: dict[str, int]
     failures: tuple[Failure, ...] = ()
 
@@ -57,7 +57,7 @@ class Ledger:
     rows: int = 0  # handed over by the caller
     sent: int = 0
     acked: int = 0
-    duplicates: int | None = 0
+    duplicates: int = 0
     last_sequence: dict[str, int] = field(default_factory=dict)
     _failed: dict[tuple[int, str], tuple[HeadgateError, list[int]]] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Ledger:
     def ack(self, stream: str, count: int, last_sequence: int, *, duplicate: bool) -> None:
         """Note stored rows."""
         self.acked += count
-        if duplicate and self.duplicates is not None:
+        if duplicate:
             self.duplicates += count
         if last_sequence:
             self.last_sequence[stream] = max(last_sequence, self.last_sequence.get(stream, 0))

@@ -100,7 +100,6 @@ def stream_config(options: NatsOptions) -> dict[str, Any]:
         "max_msgs": -1 if options.max_msgs is None else options.max_msgs,
         "duplicate_window": round(min(window_s, max_age_s or window_s) * _NANOSECONDS),
         "allow_direct": True,
-        "allow_batched": options.acks == "batch",
     }
 
 
@@ -120,14 +119,12 @@ def changes(info: StreamInfo, options: NatsOptions, *, exclusive: bool = False) 
 
 
 def _additions(info: StreamInfo, options: NatsOptions) -> dict[str, Any]:
-    """Further subjects and permission for batches: they take nothing from anybody else."""
+    """Further subjects: they take nothing from anybody else."""
     found: dict[str, Any] = {}
     missing = [subject for subject in options.subjects if not any(covers(own, subject) for own in info.subjects)]
     if missing:
         kept = [own for own in info.subjects if not any(covers(new, own) for new in missing)]
         found["subjects"] = kept + missing
-    if options.acks == "batch" and not info.config.get("allow_batched"):
-        found["allow_batched"] = True
     return found
 
 

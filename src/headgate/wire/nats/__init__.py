@@ -13,7 +13,7 @@ from headgate.wire.nats.encode import (
 )
 from headgate.wire.nats.headers import Headers, encode_headers, parse_headers
 from headgate.wire.nats.parser import Err, Event, Info, Msg, Ok, Parser, Ping, Pong, ServerInfo
-from headgate.wire.nats.puback import ApiError, BatchFlow, BatchGap, PubAck, parse_api_error, parse_pub_ack
+from headgate.wire.nats.puback import ApiError, PubAck, parse_api_error, parse_pub_ack
 from headgate.wire.nats.subject import (
     check_publish_subject,
     check_subject,
@@ -24,8 +24,6 @@ from headgate.wire.nats.subject import (
 
 __all__ = [
     "ApiError",
-    "BatchFlow",
-    "BatchGap",
     "Err",
     "Event",
     "Headers",

@@ -33,14 +33,13 @@ def test_ensuring_twice_changes_nothing(jetstream: JetStream, make_stream: MakeS
     assert (info.max_age_s, info.max_bytes, info.max_msgs, info.duplicate_window_s) == (3600, 10_000_000, 9_999, 120)
 
 
-def test_subjects_windows_and_batches_are_added(jetstream: JetStream, make_stream: MakeStream) -> None:
+def test_subjects_and_windows_are_added(jetstream: JetStream, make_stream: MakeStream) -> None:
     options = make_stream()
     more = f"{options.stream}.more.>"
-    wanted = replace(options, subjects=(*options.subjects, more), duplicate_window_s=300, acks="batch")
+    wanted = replace(options, subjects=(*options.subjects, more), duplicate_window_s=300)
     info = jetstream.ensure_stream(wanted)
     assert info.subjects == (*options.subjects, more)
     assert info.duplicate_window_s == 300
-    assert info.config["allow_batched"]
     # What others added stays.
     assert jetstream.ensure_stream(options).subjects == (*options.subjects, more)
 

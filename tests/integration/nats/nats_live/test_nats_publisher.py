@@ -29,8 +29,6 @@ from .server import NatsServer
 MakeStream = Callable[..., NatsOptions]
 MakeServer = Callable[..., NatsServer]
 
-both_ways = pytest.mark.parametrize("acks", ["each", "batch"])
-
 
 def topic(options: NatsOptions, rest: str = "a") -> str:
     return options.subjects[0].replace(">", rest)
@@ -43,9 +41,8 @@ def stored(options: NatsOptions) -> int:
     return info.messages
 
 
-@both_ways
-def test_200_000_messages_arrive_in_order(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_200_000_messages_arrive_in_order(make_stream: MakeStream) -> None:
+    options = make_stream()
     topics = [topic(options, f"{number % 7}.x") for number in range(200_000)]
     data = columns(topics, payload=b"payload ")
     with Publisher(options) as publisher:
@@ -58,9 +55,8 @@ def test_200_000_messages_arrive_in_order(make_stream: MakeStream, acks: str) ->
     assert read_stream(options, 200_000) == expected
 
 
-@both_ways
-def test_several_publishers_keep_their_own_order(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_several_publishers_keep_their_own_order(make_stream: MakeStream) -> None:
+    options = make_stream()
     everything = [columns([topic(options, f"p{number}")] * 5_000, prefix=f"p{number}") for number in range(4)]
 
     def work(data: Columns) -> int:
@@ -87,23 +83,8 @@ def test_a_second_delivery_is_dropped_and_counted(make_stream: MakeStream) -> No
     assert stored(options) == 25_000
 
 
-def test_a_second_delivery_in_batches_is_dropped(make_stream: MakeStream) -> None:
-    options = make_stream(acks="batch")
-    data = columns([topic(options)] * 3_000)
-    with Publisher(options) as publisher:
-        for _ in range(2):
-            publisher.publish(*data)
-            receipt = publisher.flush().raise_for_failures()
-            assert (receipt.acked, receipt.duplicates) == (3_000, None)
-        publisher.publish(*(column.slice(2_990) for column in data))
-        publisher.publish(*columns([topic(options)], prefix="new"))
-        assert publisher.flush().acked == 11
-    assert stored(options) == 3_001
-
-
-@both_ways
-def test_flushing_nothing_and_publishing_nothing(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_flushing_nothing_and_publishing_nothing(make_stream: MakeStream) -> None:
+    options = make_stream()
     with Publisher(options) as publisher:
         assert publisher.flush().sent == 0
         publisher.publish(*columns([]))
@@ -111,9 +92,8 @@ def test_flushing_nothing_and_publishing_nothing(make_stream: MakeStream, acks: 
     assert (receipt.sent, receipt.acked, receipt.complete) == (0, 0, True)
 
 
-@both_ways
-def test_small_windows_and_large_messages(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks, window=3, window_bytes=100_000)
+def test_small_windows_and_large_messages(make_stream: MakeStream) -> None:
+    options = make_stream(window=3, window_bytes=100_000)
     data = columns([topic(options)] * 40, payload=b"z" * 60_000)
     with Publisher(options) as publisher:
         publisher.publish(*data)
@@ -123,9 +103,8 @@ def test_small_windows_and_large_messages(make_stream: MakeStream, acks: str) ->
     assert stored(options) == 41
 
 
-@both_ways
-def test_chunked_large_and_dictionary_columns(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_chunked_large_and_dictionary_columns(make_stream: MakeStream) -> None:
+    options = make_stream()
     topics, ids, payloads = columns([topic(options)] * 10)
     with Publisher(options) as publisher:
         publisher.publish(
@@ -165,42 +144,6 @@ def test_rows_behind_a_failure_are_held_back(make_stream: MakeStream) -> None:
     assert reasons == {CapacityError, DeliveryError}
 
 
-def test_a_batch_stops_at_its_first_failure(make_stream: MakeStream) -> None:
-    """With acks = 'each' rows 6, 7, ... would be stored before row 5 is sent again."""
-    options = make_stream(acks="batch")
-    with JetStream.open(options) as jetstream:
-        info = jetstream.stream_info(options.stream)
-        assert info
-        jetstream._call(f"STREAM.UPDATE.{options.stream}", {**info.config, "max_msg_size": 1_000})
-    topics, ids, payloads = columns([topic(options)] * 2_000)
-    large = payloads.to_pylist()
-    large[5] = b"x" * 2_000
-    with Publisher(options) as publisher:
-        publisher.publish(topics, ids, pa.array(large, pa.binary()))
-        publisher.publish(*columns([topic(options)] * 10, prefix="later"))
-        receipt = publisher.flush()
-        assert receipt.acked == 5
-        assert receipt.failed_rows == tuple(range(5, 2_010))
-        culprit = next(failure for failure in receipt.failures if 5 in failure.rows)
-        assert (type(culprit.error), culprit.code, culprit.rows) == (DataError, 10054, (5,))
-        assert stored(options) == 5
-        publisher.publish(topics, ids, payloads)
-        assert publisher.flush().acked == 2_000
-    assert [row[1] for row in read_stream(options, 2_000)] == ids.to_pylist()
-
-
-def test_a_full_stream_keeps_the_beginning_of_a_batch(make_stream: MakeStream) -> None:
-    options = make_stream(acks="batch", max_msgs=1_234)
-    data = columns([topic(options)] * 5_000)
-    with Publisher(options) as publisher:
-        publisher.publish(*data)
-        receipt = publisher.flush()
-    assert (receipt.acked, receipt.failed_rows) == (1_234, tuple(range(1_234, 5_000)))
-    with pytest.raises(CapacityError):
-        receipt.raise_for_failures()
-    assert [row[1] for row in read_stream(options, 1_234)] == data[1].to_pylist()[:1_234]
-
-
 def test_a_subject_nobody_listens_to_fails_its_rows_only(make_stream: MakeStream) -> None:
     options = make_stream()
     topics = [topic(options), "nobody.there", topic(options, "b"), "nobody.here"] * 500
@@ -215,35 +158,8 @@ def test_a_subject_nobody_listens_to_fails_its_rows_only(make_stream: MakeStream
     assert all(topics[row] == "nobody.there" for row in first.rows)
 
 
-@pytest.mark.parametrize("position", [0, 3])
-def test_a_subject_nobody_listens_to_ends_a_batch(make_stream: MakeStream, position: int) -> None:
-    options = make_stream(acks="batch")
-    topics = [topic(options)] * 10
-    topics[position] = "nobody.there"
-    with Publisher(options) as publisher:
-        publisher.publish(*columns(topics))
-        receipt = publisher.flush()
-        assert (receipt.acked, receipt.failed_rows) == (position, tuple(range(position, 10)))
-        assert (receipt.failures[0].code, receipt.failures[0].rows) == (503, (position,))
-        assert "'nobody.there'" in receipt.failures[0].error.message
-        publisher.publish(*columns([topic(options)] * 10))
-        assert publisher.flush().acked == 10
-    assert stored(options) == 10
-
-
-def test_batches_need_a_stream_that_allows_them(make_stream: MakeStream) -> None:
-    options = replace(make_stream(), acks="batch")
-    with Publisher(options) as publisher:
-        publisher.publish(*columns([topic(options)] * 3))
-        receipt = publisher.flush()
-    assert receipt.acked == 0
-    with pytest.raises(StateError, match="disabled"):
-        receipt.raise_for_failures()
-
-
-@both_ways
-def test_what_cannot_be_sent_is_refused_before_anything_is(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_what_cannot_be_sent_is_refused_before_anything_is(make_stream: MakeStream) -> None:
+    options = make_stream()
     topics, ids, payloads = columns([topic(options)] * 10)
     with Publisher(options) as publisher:
         large = pa.array([*payloads.to_pylist()[:9], b"x" * publisher.max_payload], pa.binary())
@@ -279,9 +195,8 @@ def test_a_payload_of_exactly_the_limit_passes(make_stream: MakeStream) -> None:
                     publisher.publish(*data)
 
 
-@both_ways
-def test_another_writer_is_fenced_off(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_another_writer_is_fenced_off(make_stream: MakeStream) -> None:
+    options = make_stream()
     with Publisher(options) as publisher, JetStream.open(options) as jetstream:
         publisher.publish(*columns([topic(options)] * 10_000), expected_last_sequence=0)
         assert publisher.flush().last_sequence == {options.stream: 10_000}
@@ -316,9 +231,8 @@ def test_the_chain_is_whole_from_flush_to_flush(make_stream: MakeStream) -> None
     ]
 
 
-@both_ways
-def test_further_headers_arrive(make_stream: MakeStream, acks: str) -> None:
-    options = make_stream(acks=acks)
+def test_further_headers_arrive(make_stream: MakeStream) -> None:
+    options = make_stream()
     with Publisher(options) as publisher, JetStream.open(options) as jetstream:
         publisher.publish(*columns([topic(options)] * 2), headers=pa.array([b"", b"A: 1\r\nB: 2\r\n"]))
         publisher.publish(*columns([topic(options)], prefix="all"), headers=b"C: 3\r\n")
@@ -334,9 +248,8 @@ def test_further_headers_arrive(make_stream: MakeStream, acks: str) -> None:
     ]
 
 
-@both_ways
-def test_rows_that_end_up_in_another_stream_are_failures(make_stream: MakeStream, acks: str) -> None:
-    options, other = make_stream(acks=acks), make_stream(acks=acks)
+def test_rows_that_end_up_in_another_stream_are_failures(make_stream: MakeStream) -> None:
+    options, other = make_stream(), make_stream()
     with Publisher(options) as publisher:
         publisher.publish(*columns([topic(other), topic(other)]))
         receipt = publisher.flush()
@@ -345,10 +258,9 @@ def test_rows_that_end_up_in_another_stream_are_failures(make_stream: MakeStream
         receipt.raise_for_failures()
 
 
-@both_ways
-def test_a_killed_server_loses_and_doubles_nothing(make_server: MakeServer, acks: str) -> None:
+def test_a_killed_server_loses_and_doubles_nothing(make_server: MakeServer) -> None:
     server = make_server()
-    options = server.options(acks=acks)
+    options = server.options()
     with JetStream.open(options) as jetstream:
         jetstream.ensure_stream(options)
     data = columns(["s.a"] * 100_000)
