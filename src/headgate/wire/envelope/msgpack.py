@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
 from struct import Struct
 from typing import Any
+
+import msgspec
 
 from headgate.model import DataError, ProtocolError
 from headgate.wire.pgtypes import Value
@@ -23,84 +24,24 @@ __all__ = ["MAX_DEPTH", "packb", "unpackb"]
 
 MAX_DEPTH = 64
 
-_F64 = Struct("!Bd")
-_U8, _U16, _U32, _U64 = (Struct(f"!B{code}") for code in "BHIQ")
-_I8, _I16, _I32, _I64 = (Struct(f"!B{code}") for code in "bhiq")
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 def packb(value: Value) -> bytes:
     """The canonical bytes of a value."""
-    out = bytearray()
+    _check_nesting(value, MAX_DEPTH)
     try:
-        _pack(out, value, MAX_DEPTH)
-    except (struct.error, UnicodeEncodeError):
+        return _ENCODER.encode(value)
+    except (OverflowError, ValueError):
         raise DataError("a value is too large for MessagePack, or its text is not Unicode") from None
-    return bytes(out)
 
 
-def _pack(out: bytearray, value: Value, depth: int) -> None:
-    if isinstance(value, str):
-        out += _text(value)
-    elif value is None:
-        out.append(0xC0)
-    elif isinstance(value, bool):
-        out.append(0xC3 if value else 0xC2)
-    elif isinstance(value, int):
-        out += _integer(value)
-    elif isinstance(value, float):
-        out += _F64.pack(0xCB, value)
-    elif isinstance(value, bytes):
-        out += _header(len(value), 0, 0, (0xC4, 0xC5, 0xC6)) + value
-    elif depth == 0:
-        raise DataError("a value is nested too deeply for an event")
-    elif isinstance(value, list):
-        out += _header(len(value), 0x90, 16, (0, 0xDC, 0xDD))
-        for item in value:
-            _pack(out, item, depth - 1)
-    else:
-        out += _header(len(value), 0x80, 16, (0, 0xDE, 0xDF))
-        for key, item in value.items():
-            out += _key(key) if len(key) < 64 else _text(key)
-            _pack(out, item, depth - 1)
-
-
-def _text(value: str) -> bytes:
-    data = value.encode()
-    return _header(len(data), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + data
-
-
-_key = lru_cache(maxsize=4096)(_text)  # field and column names come back in every event
-
-
-def _header(size: int, fix: int, fix_limit: int, tags: tuple[int, int, int]) -> bytes:
-    """The shortest header: inside one byte, or a tag with 8, 16 or 32 bits (tag 0: there is no 8-bit form)."""
-    if size < fix_limit:
-        return bytes((fix | size,))
-    if size <= 0xFF and tags[0]:
-        return _U8.pack(tags[0], size)
-    return _U16.pack(tags[1], size) if size <= 0xFFFF else _U32.pack(tags[2], size)
-
-
-def _integer(value: int) -> bytes:
-    if -32 <= value < 128:
-        return bytes((value & 0xFF,))
-    return _unsigned(value) if value > 0 else _signed(value)
-
-
-def _unsigned(value: int) -> bytes:
-    if value <= 0xFF:
-        return _U8.pack(0xCC, value)
-    if value <= 0xFFFF:
-        return _U16.pack(0xCD, value)
-    return _U32.pack(0xCE, value) if value <= 0xFFFFFFFF else _U64.pack(0xCF, value)
-
-
-def _signed(value: int) -> bytes:
-    if value >= -0x80:
-        return _I8.pack(0xD0, value)
-    if value >= -0x8000:
-        return _I16.pack(0xD1, value)
-    return _I32.pack(0xD2, value) if value >= -0x80000000 else _I64.pack(0xD3, value)
+def _check_nesting(value: Value, depth: int) -> None:
+    if isinstance(value, list | dict):
+        if depth == 0:
+            raise DataError("a value is nested too deeply for an event")
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_nesting(item, depth - 1)
 
 
 def unpackb(data: bytes) -> Value:
