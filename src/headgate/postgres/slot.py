@@ -34,6 +34,7 @@ _SLOT = """
 select plugin, database, slot_type, active, active_pid, to_jsonb(s) ->> 'wal_status' as wal_status,
        coalesce(to_jsonb(s) ->> 'invalidation_reason', '') as invalidation_reason,
        coalesce((to_jsonb(s) ->> 'failover')::boolean, false) as failover,
+       coalesce((to_jsonb(s) ->> 'two_phase')::boolean, false) as two_phase,
        (to_jsonb(s) ->> 'safe_wal_size')::bigint as safe_wal_bytes,
        confirmed_flush_lsn::text as confirmed, restart_lsn::text as restart,
        coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint as lag_bytes,
@@ -93,6 +94,12 @@ def _refuse_unusable(connection: Connection, name: str, row: dict[str, Any]) -> 
         kind = row["plugin"] or row["slot_type"]
         raise StateError(
             f"the slot is of kind {kind}, not pgoutput", where=where, remedy=f"choose another name, or {drop}"
+        )
+    if row["two_phase"]:
+        raise StateError(
+            "the slot was made with two_phase, and sends transactions before they are committed",
+            where=where,
+            remedy=f"choose another name, or {drop}",
         )
     if row["database"] != connection.info.dbname:
         raise StateError(
