@@ -13,8 +13,9 @@ import psycopg
 from psycopg import sql
 
 from headgate.wire.envelope import JsonEncoder, MessagePackEncoder, events
-from headgate.wire.pgoutput import Assembler, Decoder, Transaction, parse_lsn
+from headgate.wire.pgoutput import Decoder, Transaction, parse_lsn
 from headgate.wire.pgtypes import SESSION
+from tests.cdc.assembler import Assembler
 from tests.cdc.catalog import read_types
 from tests.cdc.shop import Connection
 

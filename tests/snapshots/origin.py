@@ -33,7 +33,6 @@ from headgate.wire.envelope import (
 )
 from headgate.wire.envelope.layout import Rows
 from headgate.wire.pgoutput import (
-    Assembler,
     Decoder,
     Relation,
     RelationColumn,
@@ -43,6 +42,7 @@ from headgate.wire.pgoutput import (
     parse_lsn,
 )
 from tests.cdc import read_types
+from tests.cdc.assembler import Assembler
 from tests.snapshots.servers import Database
 
 __all__ = ["Origin"]

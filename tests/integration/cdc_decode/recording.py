@@ -14,8 +14,9 @@ from headgate.postgres.catalog import load_types
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.spool import SpoolWriter
 from headgate.wire.envelope import Event, events
-from headgate.wire.pgoutput import Assembler, Decoder, parse_lsn
+from headgate.wire.pgoutput import Decoder, parse_lsn
 from headgate.wire.pgtypes import TypeCatalog
+from tests.cdc.assembler import Assembler
 
 
 @dataclass

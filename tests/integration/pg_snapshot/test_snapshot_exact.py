@@ -19,7 +19,8 @@ from headgate.sources.postgres_snapshot.options import SnapshotOptions
 from headgate.sources.postgres_snapshot.plan import plan_table
 from headgate.sources.postgres_snapshot.points import Method, Point, take_point
 from headgate.sources.postgres_snapshot.reading import ROW, read_range
-from headgate.wire.pgoutput import Assembler, Decoder, Insert, Transaction, parse_lsn
+from headgate.wire.pgoutput import Decoder, Insert, Transaction, parse_lsn
+from tests.cdc.assembler import Assembler
 
 Admin = psycopg.Connection[Any]
 

@@ -22,8 +22,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def make_database(server: Server) -> Iterator[Callable[..., Database]]:
     made: list[Database] = []
 
-    def make(*, two_phase: bool = False) -> Database:
-        made.append(Database(server, server.connect(), f"t{next(_numbers)}", two_phase))
+    def make() -> Database:
+        made.append(Database(server, server.connect(), f"t{next(_numbers)}"))
         return made[-1]
 
     yield make

@@ -16,8 +16,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from headgate.wire.pgoutput import Assembler, Decoder, Message, Transaction, parse_lsn
+from headgate.wire.pgoutput import Decoder, Message, Transaction, parse_lsn
 from headgate.wire.pgtypes import SESSION, Attribute, TypeCatalog, TypeInfo, TypeKind
+from tests.cdc.assembler import Assembler
 
 _NOBODY = 65534
 _SETTINGS = {
@@ -104,7 +105,6 @@ class Database:
     server: Server
     connection: psycopg.Connection[Any]
     name: str
-    two_phase: bool = False
     slot: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Database:
         """Publish the tables (all of the schema's, if none are named) and begin to record."""
         target = f"table {tables}" if tables else f"tables in schema {self.name}"
         self.sql(f"create publication {self.name} for {target}")
-        self.sql("select pg_create_logical_replication_slot(%s, 'pgoutput', false, %s)", self.slot, self.two_phase)
+        self.sql("select pg_create_logical_replication_slot(%s, 'pgoutput')", self.slot)
 
     def record(self, protocol: int = 1, **options: str) -> list[tuple[int, bytes]]:
         """What the slot would send from its start, without moving it: LSN and payload of each message."""

@@ -10,7 +10,6 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn
 
 from headgate.wire.pgoutput import (
-    Assembler,
     Decoder,
     Frame,
     Keepalive,
@@ -21,6 +20,7 @@ from headgate.wire.pgoutput import (
     encode_status,
     format_lsn,
 )
+from tests.cdc.assembler import Assembler
 
 from .server import Database
 

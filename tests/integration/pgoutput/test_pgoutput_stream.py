@@ -10,13 +10,10 @@ import pytest
 
 from headgate.wire.pgoutput import (
     UNCHANGED,
-    Assembler,
     Begin,
-    BeginPrepare,
     BinaryValue,
     Change,
     Commit,
-    CommitPrepared,
     Decoder,
     Delete,
     Insert,
@@ -24,13 +21,10 @@ from headgate.wire.pgoutput import (
     OldKind,
     OldRow,
     Origin,
-    Prepare,
     Relation,
     ReplicaIdentity,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Transaction,
@@ -334,70 +328,6 @@ def test_origin_is_kept(database: Database, streamed: bool) -> None:
     (transaction,) = database.transactions(2, **options)
     assert transaction.origin == origin
     database.sql("select pg_replication_origin_drop(%s)", origin)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_two_phase(make_database: Callable[..., Database], streamed: bool) -> None:
-    database = make_database(two_phase=True)
-    gid = f"gid-{database.name}"
-    database.sql("create table a (id int primary key)")
-    database.publish()
-    for number, ending in enumerate(("commit", "rollback")):
-        database.sql("begin")
-        database.sql(f"insert into a values ({number})")
-        database.sql(f"prepare transaction '{gid}'")
-        database.sql(f"insert into a values ({number + 10})")
-        database.sql(f"{ending} prepared '{gid}'")
-    database.sql("insert into a values (20)")
-    if streamed:
-        database.sql(IMMEDIATE)
-    options = {"two_phase": "on"} | ({"streaming": "on"} if streamed else {})
-    kinds = {type(message) for message in database.messages(3, **options)}
-    assert {CommitPrepared, RollbackPrepared} <= kinds
-    assert ({StreamPrepare} if streamed else {BeginPrepare, Prepare}) <= kinds
-    transactions = database.transactions(3, **options)
-    rows = [c.body.new for t in transactions for c in t.changes if isinstance(c.body, Insert)]
-    assert rows == [(b"10",), (b"0",), (b"11",), (b"20",)]
-    assert [t.commit_lsn for t in transactions] == sorted(t.commit_lsn for t in transactions)
-
-
-def test_two_phase_ddl_rolled_back(make_database: Callable[..., Database]) -> None:
-    database = make_database(two_phase=True)
-    gid = f"gid-{database.name}"
-    database.sql("create table a (id int primary key)")
-    database.publish()
-    for statement in (
-        "insert into a values (0)",
-        "begin",
-        "alter table a add b text default 'b'",
-        "insert into a values (1)",
-        f"prepare transaction '{gid}'",
-        f"rollback prepared '{gid}'",
-        "insert into a values (2)",
-    ):
-        database.sql(statement)
-    for immediate in (False, True):
-        if immediate:
-            database.sql(IMMEDIATE)
-        for streaming in ("off", "on"):
-            transactions = database.transactions(3, two_phase="on", streaming=streaming)
-            rows = [c.body.new for t in transactions for c in t.changes if isinstance(c.body, Insert)]
-            assert rows == [(b"0",), (b"2",)]
-
-
-def test_prepared_transactions_are_held_until_decided(make_database: Callable[..., Database]) -> None:
-    database = make_database(two_phase=True)
-    gid = f"gid-{database.name}"
-    database.sql("create table a (id int primary key)")
-    database.publish()
-    database.sql("begin")
-    database.sql("insert into a values (1)")
-    database.sql(f"prepare transaction '{gid}'")
-    decoder, assembler = Decoder(3), Assembler()
-    for lsn, payload in database.record(3, two_phase="on"):
-        assert assembler.feed(decoder.decode(payload), lsn) is None
-    assert len(assembler.open_xids) == 1
-    database.sql(f"rollback prepared '{gid}'")
 
 
 def test_concurrent_streams_interleave(database: Database) -> None:

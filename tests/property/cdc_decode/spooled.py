@@ -30,7 +30,6 @@ from headgate.wire.envelope.layout import Rows
 from headgate.wire.pgoutput import (
     PG_EPOCH_UNIX_US,
     UNCHANGED,
-    Assembler,
     Begin,
     Commit,
     Decoder,
@@ -41,6 +40,7 @@ from headgate.wire.pgoutput import (
     encode_message,
 )
 from headgate.wire.pgtypes import TypeCatalog
+from tests.cdc.assembler import Assembler
 
 SYSTEM = "7412345678901234567"
 TIMELINE = 0x2A

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from headgate.kernels.changes import RangeDecoder
 from headgate.kernels.picked import PICKS_ABSENT, pick_column
 from headgate.wire.envelope import Event, events
-from headgate.wire.pgoutput import UNCHANGED, Assembler, Message, Relation, encode_message
+from headgate.wire.pgoutput import UNCHANGED, Message, Relation, encode_message
+from tests.cdc.assembler import Assembler
 from tests.property.cdc_decode.decode_strategies import CATALOG, ranges
 from tests.property.cdc_decode.spooled import SYSTEM, spooled, transactions
 

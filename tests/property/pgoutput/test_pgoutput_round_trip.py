@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from headgate.model import ProtocolError
 from headgate.wire.pgoutput import (
-    Assembler,
     Decoder,
     Message,
     StreamAbort,
@@ -19,6 +18,7 @@ from headgate.wire.pgoutput import (
     format_lsn,
     parse_lsn,
 )
+from tests.cdc.assembler import Assembler
 from tests.property.pgoutput.pgoutput_strategies import outside_block, streams, u64
 
 

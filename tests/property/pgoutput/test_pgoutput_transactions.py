@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.wire.pgoutput import (
-    Assembler,
     Begin,
     Commit,
     Insert,
@@ -23,6 +22,7 @@ from headgate.wire.pgoutput import (
     StreamStop,
     Transaction,
 )
+from tests.cdc.assembler import Assembler
 
 
 @dataclass(frozen=True)

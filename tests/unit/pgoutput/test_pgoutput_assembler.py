@@ -6,12 +6,9 @@ import pytest
 
 from headgate.model import ProtocolError
 from headgate.wire.pgoutput import (
-    Assembler,
     Begin,
-    BeginPrepare,
     Change,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -19,14 +16,11 @@ from headgate.wire.pgoutput import (
     OldKind,
     OldRow,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
     ReplicaIdentity,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Transaction,
@@ -34,6 +28,7 @@ from headgate.wire.pgoutput import (
     Type,
     Update,
 )
+from tests.cdc.assembler import Assembler
 
 COLUMN = RelationColumn(True, "id", 23, -1)
 TABLE = Relation(1, "public", "t", ReplicaIdentity.DEFAULT, (COLUMN,))
@@ -158,32 +153,6 @@ def test_abort_of_an_unknown_stream_is_nothing() -> None:
     assert feed(Assembler(), StreamAbort(5, 5), StreamAbort(5, 6)) == []
 
 
-def test_two_phase() -> None:
-    assembler = Assembler()
-    messages = (BeginPrepare(9, 10, 7, 5, "g"), TABLE, insert(b"1"), Prepare(9, 10, 7, 5, "g"))
-    assert feed(assembler, *messages) == []
-    assert assembler.open_xids == {5}
-    (transaction,) = feed(assembler, CommitPrepared(20, 25, 8, 5, "g"))
-    assert (transaction.commit_lsn, transaction.end_lsn, transaction.commit_time, transaction.xid) == (20, 25, 8, 5)
-    assert rows(transaction) == [b"1"]
-
-
-def test_two_phase_rolled_back() -> None:
-    assembler = Assembler()
-    feed(assembler, BeginPrepare(9, 10, 7, 5, "g"), Prepare(9, 10, 7, 5, "g"))
-    assert feed(assembler, RollbackPrepared(10, 30, 7, 8, 5, "g"), RollbackPrepared(10, 30, 7, 8, 6, "h")) == []
-    assert assembler.open_xids == frozenset()
-
-
-def test_two_phase_streamed() -> None:
-    assembler = Assembler()
-    feed(assembler, StreamStart(5, True), TABLE, insert(b"1", 5), StreamStop(), StreamPrepare(9, 10, 7, 5, "g"))
-    assert assembler.relations == {}  # the server does not count the shape as sent before the commit
-    (transaction,) = feed(assembler, CommitPrepared(20, 25, 8, 5, "g"))
-    assert rows(transaction) == [b"1"]
-    assert assembler.relations == {1: TABLE}
-
-
 def test_message_outside_of_transactions_has_a_place_of_its_own() -> None:
     outside = LogicalMessage(False, 0x108, "p", b"x")
     inside = LogicalMessage(True, 0x100, "p", b"y")
@@ -207,8 +176,6 @@ BEGIN, COMMIT = Begin(9, 7, 5), Commit(9, 10, 7)
         (COMMIT,),
         (BEGIN, BEGIN),
         (BEGIN, Commit(8, 10, 7)),
-        (BEGIN, Prepare(9, 10, 7, 5, "g")),
-        (BeginPrepare(9, 10, 7, 5, "g"), COMMIT),
         (TABLE,),
         (insert(b"1"),),
         (Origin(1, "n"),),
@@ -228,8 +195,6 @@ BEGIN, COMMIT = Begin(9, 7, 5), Commit(9, 10, 7)
         (StreamStart(5, True), StreamCommit(5, 9, 10, 7)),
         (StreamStart(5, True), COMMIT),
         (StreamCommit(5, 9, 10, 7),),
-        (StreamPrepare(9, 10, 7, 5, "g"),),
-        (CommitPrepared(9, 10, 7, 5, "g"),),
     ],
 )
 def test_impossible_orders(messages: tuple[Message, ...]) -> None:

@@ -8,10 +8,8 @@ from headgate.model import ProtocolError
 from headgate.wire.pgoutput import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     BinaryValue,
     Commit,
-    CommitPrepared,
     Decoder,
     Delete,
     Insert,
@@ -20,14 +18,11 @@ from headgate.wire.pgoutput import (
     OldKind,
     OldRow,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
     ReplicaIdentity,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
@@ -37,7 +32,6 @@ from headgate.wire.pgoutput import (
 )
 
 L1, L2, T, X = "0000000000000101", "0000000000000202", "0000000000000303", "00000404"
-GID = "67696400"  # "gid"
 ROW = "0003 74 00000002 6869 6e 75"  # text "hi", NULL, unchanged
 COLUMNS = (b"hi", None, UNCHANGED)
 
@@ -69,11 +63,6 @@ VECTORS: dict[str, Message] = {
     f"63 {X} 00 {L1} {L2} {T}": StreamCommit(0x404, 0x101, 0x202, 0x303),
     f"41 {X} 00000405": StreamAbort(0x404, 0x405),
     f"41 {X} 00000405 {L1} {T}": StreamAbort(0x404, 0x405, 0x101, 0x303),
-    f"62 {L1} {L2} {T} {X} {GID}": BeginPrepare(0x101, 0x202, 0x303, 0x404, "gid"),
-    f"50 00 {L1} {L2} {T} {X} {GID}": Prepare(0x101, 0x202, 0x303, 0x404, "gid"),
-    f"4b 00 {L1} {L2} {T} {X} {GID}": CommitPrepared(0x101, 0x202, 0x303, 0x404, "gid"),
-    f"72 00 {L1} {L2} {T} {T} {X} {GID}": RollbackPrepared(0x101, 0x202, 0x303, 0x303, 0x404, "gid"),
-    f"70 00 {L1} {L2} {T} {X} {GID}": StreamPrepare(0x101, 0x202, 0x303, 0x404, "gid"),
 }
 
 
@@ -131,7 +120,6 @@ def test_streamed_block() -> None:
         f"4d 01 {L1} 7000 ffffffff 00",
         f"53 {X} 02",
         f"41 {X} 00000405 {L1}",  # an LSN without its time
-        f"50 01 {L1} {L2} {T} {X} {GID}",
     ],
 )
 def test_hostile_bytes(text: str) -> None:

@@ -33,7 +33,6 @@ from headgate.wire.envelope.layout import Rows, head
 from headgate.wire.pgoutput import (
     PG_EPOCH_UNIX_US,
     UNCHANGED,
-    Assembler,
     Change,
     Column,
     Decoder,
@@ -44,6 +43,7 @@ from headgate.wire.pgoutput import (
     Transaction,
     Truncate,
     Update,
+    lone_message,
 )
 from headgate.wire.pgtypes import TypeCatalog, quote
 
@@ -85,8 +85,7 @@ class Reference:
         body = self._decoder.decode(message)
         assert isinstance(body, Insert | Update | Delete | Truncate | LogicalMessage)
         if isinstance(body, LogicalMessage) and not body.transactional:
-            transaction = Assembler().feed(body, body.lsn)
-            assert transaction is not None
+            transaction = lone_message(body, body.lsn)
         else:
             lsn = body.lsn if isinstance(body, LogicalMessage) else position.major
             change = Change(position.ordinal, lsn, relation, body)

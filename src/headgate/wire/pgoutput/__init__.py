@@ -1,8 +1,9 @@
-"""PostgreSQL's logical replication, sans-IO: frames, pgoutput messages of protocols 1 to 4, whole transactions.
+"""PostgreSQL's logical replication, sans-IO: frames, messages of pgoutput, transactions.
+
+Protocols 1 to 4, but no prepared transactions, which headgate does not ask for:
 
     decode_frame(copy_data)             -> XLogData | Keepalive
     Decoder(protocol).decode(payload)   -> a message (Begin, Insert, ...)
-    Assembler().feed(message, lsn)      -> a Transaction whenever one is complete, in commit order
     encode_status(StandbyStatus(...))   -> what the client answers
 
 This is the readable, exact implementation; faster ones are checked against it.
@@ -12,7 +13,6 @@ Specification: PostgreSQL manual, Frontend/Backend Protocol, "Logical Replicatio
 
 from __future__ import annotations
 
-from headgate.wire.pgoutput.assembler import Assembler, Body, Change, Transaction
 from headgate.wire.pgoutput.decode import PROTOCOLS, Decoder
 from headgate.wire.pgoutput.encode import encode_message
 from headgate.wire.pgoutput.frames import (
@@ -28,11 +28,9 @@ from headgate.wire.pgoutput.lsn import format_lsn, parse_lsn
 from headgate.wire.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     BinaryValue,
     Column,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -40,15 +38,12 @@ from headgate.wire.pgoutput.messages import (
     OldKind,
     OldRow,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
     ReplicaIdentity,
-    RollbackPrepared,
     Row,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
@@ -56,20 +51,18 @@ from headgate.wire.pgoutput.messages import (
     Unchanged,
     Update,
 )
+from headgate.wire.pgoutput.transactions import Body, Change, Transaction, lone_message
 
 __all__ = [
     "PG_EPOCH_UNIX_US",
     "PROTOCOLS",
     "UNCHANGED",
-    "Assembler",
     "Begin",
-    "BeginPrepare",
     "BinaryValue",
     "Body",
     "Change",
     "Column",
     "Commit",
-    "CommitPrepared",
     "Decoder",
     "Delete",
     "Frame",
@@ -80,16 +73,13 @@ __all__ = [
     "OldKind",
     "OldRow",
     "Origin",
-    "Prepare",
     "Relation",
     "RelationColumn",
     "ReplicaIdentity",
-    "RollbackPrepared",
     "Row",
     "StandbyStatus",
     "StreamAbort",
     "StreamCommit",
-    "StreamPrepare",
     "StreamStart",
     "StreamStop",
     "Transaction",
@@ -102,5 +92,6 @@ __all__ = [
     "encode_message",
     "encode_status",
     "format_lsn",
+    "lone_message",
     "parse_lsn",
 ]

@@ -21,11 +21,9 @@ from headgate.model import ProtocolError
 from headgate.wire.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     BinaryValue,
     Column,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
@@ -33,15 +31,12 @@ from headgate.wire.pgoutput.messages import (
     OldKind,
     OldRow,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
     ReplicaIdentity,
-    RollbackPrepared,
     Row,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
@@ -66,9 +61,6 @@ _STREAM_START = Struct("!IB")
 _STREAM_COMMIT = Struct("!IBQQq")
 _STREAM_ABORT = Struct("!II")
 _ABORT_INFO = Struct("!Qq")
-_BEGIN_PREPARE = Struct("!QQqI")
-_PREPARE = Struct("!BQQqI")
-_ROLLBACK_PREPARED = Struct("!BQQqqI")
 
 _NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 
@@ -238,34 +230,6 @@ def _stream_abort(c: _Cursor, _xid: int | None) -> StreamAbort:
     return StreamAbort(*xids, *c.take(_ABORT_INFO))  # only a server that was asked for 'parallel' sends it
 
 
-def _begin_prepare(c: _Cursor, _xid: int | None) -> BeginPrepare:
-    prepare_lsn, end_lsn, prepare_time, xid = c.take(_BEGIN_PREPARE)
-    return BeginPrepare(prepare_lsn, end_lsn, prepare_time, xid, c.text())
-
-
-def _two_phase(c: _Cursor, layout: Struct) -> list[Any]:
-    """Flags (none are defined), numbers, and the transaction's global name."""
-    flags, *fields = c.take(layout)
-    _flags(flags, 0)
-    return [*fields, c.text()]
-
-
-def _prepare(c: _Cursor, _xid: int | None) -> Prepare:
-    return Prepare(*_two_phase(c, _PREPARE))
-
-
-def _commit_prepared(c: _Cursor, _xid: int | None) -> CommitPrepared:
-    return CommitPrepared(*_two_phase(c, _PREPARE))
-
-
-def _rollback_prepared(c: _Cursor, _xid: int | None) -> RollbackPrepared:
-    return RollbackPrepared(*_two_phase(c, _ROLLBACK_PREPARED))
-
-
-def _stream_prepare(c: _Cursor, _xid: int | None) -> StreamPrepare:
-    return StreamPrepare(*_two_phase(c, _PREPARE))
-
-
 class _Kind(NamedTuple):
     """One kind of message: who reads it, since which protocol, and where it may stand."""
 
@@ -293,11 +257,6 @@ _KINDS: dict[int, _Kind] = {
         "E": _Kind("Stream Stop", _stream_stop, protocol=2, in_block=True),
         "c": _Kind("Stream Commit", _stream_commit, protocol=2),
         "A": _Kind("Stream Abort", _stream_abort, protocol=2),
-        "b": _Kind("Begin Prepare", _begin_prepare, protocol=3),
-        "P": _Kind("Prepare", _prepare, protocol=3),
-        "K": _Kind("Commit Prepared", _commit_prepared, protocol=3),
-        "r": _Kind("Rollback Prepared", _rollback_prepared, protocol=3),
-        "p": _Kind("Stream Prepare", _stream_prepare, protocol=3),
     }.items()
 }
 

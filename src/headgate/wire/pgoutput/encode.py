@@ -14,24 +14,19 @@ from struct import pack
 from headgate.wire.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     BinaryValue,
     Column,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     OldRow,
     Origin,
-    Prepare,
     Relation,
-    RollbackPrepared,
     Row,
     StreamAbort,
     StreamCommit,
-    StreamPrepare,
     StreamStart,
     StreamStop,
     Truncate,
@@ -155,29 +150,3 @@ def _(m: StreamCommit) -> bytes:
 def _(m: StreamAbort) -> bytes:
     head = b"A" + pack("!II", m.xid, m.subxid)
     return head if m.abort_lsn is None else head + pack("!Qq", m.abort_lsn, m.abort_time)
-
-
-@_encode.register(BeginPrepare)
-def _(m: BeginPrepare) -> bytes:
-    return b"b" + pack("!QQqI", m.prepare_lsn, m.end_lsn, m.prepare_time, m.xid) + _text(m.gid)
-
-
-@_encode.register(Prepare)
-def _(m: Prepare) -> bytes:
-    return b"P" + pack("!BQQqI", 0, m.prepare_lsn, m.end_lsn, m.prepare_time, m.xid) + _text(m.gid)
-
-
-@_encode.register(StreamPrepare)
-def _(m: StreamPrepare) -> bytes:
-    return b"p" + pack("!BQQqI", 0, m.prepare_lsn, m.end_lsn, m.prepare_time, m.xid) + _text(m.gid)
-
-
-@_encode.register(CommitPrepared)
-def _(m: CommitPrepared) -> bytes:
-    return b"K" + pack("!BQQqI", 0, m.commit_lsn, m.end_lsn, m.commit_time, m.xid) + _text(m.gid)
-
-
-@_encode.register(RollbackPrepared)
-def _(m: RollbackPrepared) -> bytes:
-    times = (m.prepare_end_lsn, m.rollback_end_lsn, m.prepare_time, m.rollback_time)
-    return b"r" + pack("!BQQqqI", 0, *times, m.xid) + _text(m.gid)

@@ -19,11 +19,9 @@ from typing import Final, Literal, TypeAlias
 __all__ = [
     "UNCHANGED",
     "Begin",
-    "BeginPrepare",
     "BinaryValue",
     "Column",
     "Commit",
-    "CommitPrepared",
     "Delete",
     "Insert",
     "LogicalMessage",
@@ -31,15 +29,12 @@ __all__ = [
     "OldKind",
     "OldRow",
     "Origin",
-    "Prepare",
     "Relation",
     "RelationColumn",
     "ReplicaIdentity",
-    "RollbackPrepared",
     "Row",
     "StreamAbort",
     "StreamCommit",
-    "StreamPrepare",
     "StreamStart",
     "StreamStop",
     "Truncate",
@@ -236,62 +231,6 @@ class StreamAbort:
     abort_time: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BeginPrepare:
-    """`b`: a transaction to be prepared follows (protocol 3)."""
-
-    prepare_lsn: int
-    end_lsn: int
-    prepare_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """`P`: the transaction opened by BeginPrepare is prepared, not committed."""
-
-    prepare_lsn: int
-    end_lsn: int
-    prepare_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPrepared:
-    """`K`: a prepared transaction has committed."""
-
-    commit_lsn: int
-    end_lsn: int
-    commit_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPrepared:
-    """`r`: a prepared transaction has rolled back."""
-
-    prepare_end_lsn: int
-    rollback_end_lsn: int
-    prepare_time: int
-    rollback_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPrepare:
-    """`p`: a streamed transaction is prepared."""
-
-    prepare_lsn: int
-    end_lsn: int
-    prepare_time: int
-    xid: int
-    gid: str
-
-
 Message: TypeAlias = (
     Begin
     | Commit
@@ -307,9 +246,4 @@ Message: TypeAlias = (
     | StreamStop
     | StreamCommit
     | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
 )
