@@ -19,9 +19,5 @@ class Status(enum.StrEnum):
     ERROR = "error"  # failed, and waiting for somebody to act
 
     @property
-    def healthy(self) -> bool:
-        return self in (Status.STARTING, Status.RUNNING, Status.PAUSED, Status.STOPPING, Status.STOPPED)
-
-    @property
     def ended(self) -> bool:
         return self in (Status.STOPPED, Status.ERROR)

@@ -110,10 +110,6 @@ class Writer:
         self._has_work.set()
         return await pending.done
 
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
-
     async def _run(self) -> None:
         while not (self._is_closing and not self._queue):
             await self._work()

@@ -38,10 +38,8 @@ TIME_BYTES = 8  # `12:34:56`
 MOST_DIGITS = 18  # of a decimal that fits into 64 bits
 DECIMALS = 6
 TEN = np.uint64(10)
-NO_NUMBER = np.uint64(0)
 
 R_LETTER = ord("r")
-C_LETTER, U_LETTER, D_LETTER = b"cud"
 LETTERS = np.frombuffer(b"cud", dtype=np.uint8)  # by operation
 SCALE_WORD, VALUE_WORD = (np.frombuffer(word, dtype=np.uint8) for word in (b'{"scale":', b',"value":'))
 
