@@ -16,10 +16,10 @@ from numba import types
 from headgate.kernels.changes import layout
 from headgate.kernels.changes.gaps import new_state
 from headgate.kernels.changes.layout import Bytes, State, Table
-from headgate.kernels.changes.memory import read64, write64
 from headgate.kernels.changes.text import put_be
 from headgate.kernels.jit import BYTES, BYTES_READ, NUMBERS, TABLE, compile_kernel, inlined, part
 from headgate.kernels.jit import signed as as_signed
+from headgate.kernels.memory import read64, write64
 from headgate.model import ProtocolError
 
 __all__ = ["CopyText", "Inserts", "copy_text_kernel"]

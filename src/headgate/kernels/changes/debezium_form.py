@@ -21,9 +21,10 @@ from headgate.kernels.changes.numerals import (
     is_timestamp,
     is_utc_timestamp,
 )
-from headgate.kernels.changes.text import be32, copy, put_decimal
+from headgate.kernels.changes.text import be32, put_decimal
 from headgate.kernels.changes.tuples import NO_ROW, NULL, TEXT_VALUE, UNCHANGED, FoundRows
 from headgate.kernels.jit import inlined, part, signed
+from headgate.kernels.memory import copy
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
 __all__ = ["GROWTH", "key_moves", "put_event", "put_transaction", "put_value"]

@@ -11,9 +11,10 @@ from typing import NamedTuple, Protocol
 
 from headgate.kernels.changes import layout
 from headgate.kernels.changes.layout import Batch, Bytes, State, Table, Tables
-from headgate.kernels.changes.text import be32, copy, put_hex
+from headgate.kernels.changes.text import be32, put_hex
 from headgate.kernels.changes.tuples import NO_ROW, NULL, TEXT_VALUE, UNCHANGED, FoundRows
 from headgate.kernels.jit import inlined, part
+from headgate.kernels.memory import copy
 
 __all__ = ["EventParts", "Form", "add_gap", "events_in", "put_piece"]
 

@@ -16,13 +16,13 @@ from headgate.kernels.changes.text import (
     NIBBLES,
     NOT_ASCII,
     TO_ESCAPE,
-    copy,
     is_utf8,
     look,
     put_decimal,
     put_lsn,
 )
 from headgate.kernels.jit import inlined, part, signed
+from headgate.kernels.memory import copy
 
 __all__ = [
     "GROWTH",

@@ -10,8 +10,9 @@ from headgate.kernels.changes.clock import ISO_BYTES, put_iso_time
 from headgate.kernels.changes.floats import nearest, parse_decimal
 from headgate.kernels.changes.layout import Bytes
 from headgate.kernels.changes.numerals import MINUS, is_date, is_timestamp, is_utc_timestamp, parse_int
-from headgate.kernels.changes.text import NIBBLES, NOT_ASCII, copy, is_utf8, look, put_be, put_lsn
+from headgate.kernels.changes.text import NIBBLES, NOT_ASCII, is_utf8, look, put_be, put_lsn
 from headgate.kernels.jit import inlined, part, signed
+from headgate.kernels.memory import copy
 
 __all__ = [
     "GROWTH",

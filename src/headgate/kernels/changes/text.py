@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.kernels.changes.layout import Bytes
-from headgate.kernels.changes.memory import read16, read32, read64, write16, write32, write64
 from headgate.kernels.jit import inlined, part, signed
+from headgate.kernels.memory import read16, read32, read64
 
 __all__ = [
     "be16",
     "be32",
     "be64",
-    "copy",
     "is_utf8",
     "le32",
     "look",
@@ -108,25 +107,6 @@ def put_decimal(out: Bytes, at: int, value: int) -> int:
         out[at + i] = ZERO + value % 10
         value //= 10
     return at + width
-
-
-@part
-def copy(out: Bytes, at: int, src: Bytes, start: int, stop: int) -> int:
-    """Copy bytes; where they end. The last word may overlap the one before it."""
-    size = stop - start
-    if size >= 8:
-        for i in range(0, size - 8, 8):
-            write64(out, at + i, read64(src, start + i))
-        write64(out, at + size - 8, read64(src, stop - 8))
-    elif size >= 4:
-        write32(out, at, read32(src, start))
-        write32(out, at + size - 4, read32(src, stop - 4))
-    elif size >= 2:
-        write16(out, at, read16(src, start))
-        write16(out, at + size - 2, read16(src, stop - 2))
-    elif size == 1:
-        out[at] = src[start]
-    return at + size
 
 
 @inlined

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit, types
+from numba import types
 
+from headgate.kernels.jit import BYTES, BYTES_READ, compile_kernel, part
 from headgate.kernels.log.positions import varint_width
+from headgate.kernels.memory import copy
 from headgate.wire.kafka.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_START, BatchHeader, crc32c
 from headgate.wire.kafka.encode import uvarint
 
 __all__ = [
-    "OPTIONS",
+    "COLUMN",
     "batch_of",
     "column_of",
     "encode_columns",
@@ -35,7 +37,6 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Column: TypeAlias = tuple[Bytes, Offsets, npt.NDArray[np.bool_]]  # bytes, where each value begins, which are null
 
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 # Lengths, deltas and attributes of a record take at most: 5 + 1 + 1 + 5 + 5 + 5, and the length of the id 5.
 _RECORD_OVERHEAD = 27
 _HEADER_FIELDS = BatchHeader.__struct_fields__
@@ -125,22 +126,20 @@ def batch_of(records: Bytes, count: int, base_ms: int, max_ms: int) -> bytes:
 Kernel: TypeAlias = Callable[..., int]
 
 
+# Bytes, where each value begins, which are null.
+COLUMN = (
+    BYTES_READ,
+    types.Array(types.int64, 1, "C", readonly=True),
+    types.Array(types.boolean, 1, "C", readonly=True),
+)
+
+
 @cache
 def _kernel() -> Kernel:
-    data = types.Array(types.uint8, 1, "C", readonly=True)
-    column = (data, types.Array(types.int64, 1, "C", readonly=True), types.Array(types.boolean, 1, "C", readonly=True))
-    room = types.Array(types.uint8, 1, "C")
-    signature = types.int64(*column * 3, types.int64, types.int64, data, data, room)
-    try:
-        return cast(Kernel, njit(signature, cache=True, **OPTIONS)(_encode))
-    except RuntimeError:  # nowhere to keep it
-        return cast(Kernel, njit(signature, **OPTIONS)(_encode))
+    return compile_kernel(types.int64(*COLUMN * 3, types.int64, types.int64, BYTES_READ, BYTES_READ, BYTES), _encoding)
 
 
-_part = njit(**OPTIONS)
-
-
-@_part  # type: ignore[untyped-decorator]
+@part
 def put_varint(room: Any, at: int, number: int) -> int:
     """Of a number that is not below -1."""
     zigzag = 1 if number < 0 else number << 1
@@ -152,17 +151,16 @@ def put_varint(room: Any, at: int, number: int) -> int:
     return at + 1
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def put_value(room: Any, at: int, data: Any, offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
         return int(put_varint(room, at, -1))
     begin, end = offsets[row], offsets[row + 1]
     at = put_varint(room, at, end - begin)
-    room[at : at + end - begin] = data[begin:end]
-    return int(at + end - begin)
+    return copy(room, at, data, begin, end)
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def value_width(offsets: Any, nulls: Any, row: int) -> int:
     if nulls[row]:
         return 1
@@ -170,33 +168,35 @@ def value_width(offsets: Any, nulls: Any, row: int) -> int:
     return int(varint_width(size) + size)
 
 
-def _encode(
-    values: Any,
-    value_at: Any,
-    value_nulls: Any,
-    keys: Any,
-    key_at: Any,
-    key_nulls: Any,
-    ids: Any,
-    id_at: Any,
-    id_nulls: Any,
-    start: int,
-    stop: int,
-    head: Any,
-    tail: Any,
-    room: Any,
-) -> int:
-    at = 0
-    for row in range(start, stop):
-        size = 2 + varint_width(row - start) + value_width(key_at, key_nulls, row)
-        size += value_width(value_at, value_nulls, row) + value_width(id_at, id_nulls, row) + len(head) + len(tail)
-        at = put_varint(room, at, size)
-        room[at], room[at + 1] = 0, 0  # attributes, and no delta of time
-        at = put_varint(room, at + 2, row - start)
-        at = put_value(room, at, keys, key_at, key_nulls, row)
-        at = put_value(room, at, values, value_at, value_nulls, row)
-        room[at : at + len(head)] = head
-        at = put_value(room, at + len(head), ids, id_at, id_nulls, row)
-        room[at : at + len(tail)] = tail
-        at += len(tail)
-    return at
+def _encoding(sources: int) -> Kernel:
+    def kernel(
+        values: Any,
+        value_at: Any,
+        value_nulls: Any,
+        keys: Any,
+        key_at: Any,
+        key_nulls: Any,
+        ids: Any,
+        id_at: Any,
+        id_nulls: Any,
+        start: int,
+        stop: int,
+        head: Any,
+        tail: Any,
+        room: Any,
+    ) -> int:
+        at = 0 * sources  # closed over, see compile_kernel
+        for row in range(start, stop):
+            size = 2 + varint_width(row - start) + value_width(key_at, key_nulls, row)
+            size += value_width(value_at, value_nulls, row) + value_width(id_at, id_nulls, row) + len(head) + len(tail)
+            at = put_varint(room, at, size)
+            room[at], room[at + 1] = 0, 0  # attributes, and no delta of time
+            at = put_varint(room, at + 2, row - start)
+            at = put_value(room, at, keys, key_at, key_nulls, row)
+            at = put_value(room, at, values, value_at, value_nulls, row)
+            at = copy(room, at, head, 0, len(head))
+            at = put_value(room, at, ids, id_at, id_nulls, row)
+            at = copy(room, at, tail, 0, len(tail))
+        return at
+
+    return kernel

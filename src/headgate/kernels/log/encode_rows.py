@@ -6,16 +6,18 @@ import base64
 import binascii
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit, types
+from numba import types
 
-from headgate.kernels.log.encode import OPTIONS, batch_of, column_of, put_value, put_varint, sized, value_width, zigzag
+from headgate.kernels.jit import BYTES, compile_kernel, part
+from headgate.kernels.log.encode import COLUMN, batch_of, column_of, put_value, put_varint, sized, value_width, zigzag
 from headgate.kernels.log.positions import varint_width
+from headgate.kernels.memory import copy
 from headgate.model import ProtocolError
 
 __all__ = ["compile_ahead", "encode_headers", "encode_rows"]
@@ -67,20 +69,10 @@ Kernel: TypeAlias = Callable[..., int]
 
 @cache
 def _kernel() -> Kernel:
-    data = types.Array(types.uint8, 1, "C", readonly=True)
-    numbers = types.Array(types.int64, 1, "C", readonly=True)
-    column = (data, numbers, types.Array(types.boolean, 1, "C", readonly=True))
-    signature = types.int64(*column * 3, numbers, types.Array(types.uint8, 1, "C"))
-    try:
-        return cast(Kernel, njit(signature, cache=True, **OPTIONS)(_encode))
-    except RuntimeError:  # nowhere to keep it
-        return cast(Kernel, njit(signature, **OPTIONS)(_encode))
+    return compile_kernel(types.int64(*COLUMN * 3, types.Array(types.int64, 1, "C", readonly=True), BYTES), _encoding)
 
 
-_part = njit(**OPTIONS)
-
-
-@_part  # type: ignore[untyped-decorator]
+@part
 def _put_signed(room: Any, at: int, number: int) -> int:
     zigzag = np.uint64((number << 1) ^ (number >> 63))
     while zigzag >= np.uint64(0x80):
@@ -91,7 +83,7 @@ def _put_signed(room: Any, at: int, number: int) -> int:
     return at + 1
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def _signed_width(number: int) -> int:
     zigzag = np.uint64((number << 1) ^ (number >> 63))
     width = 1
@@ -101,30 +93,32 @@ def _signed_width(number: int) -> int:
     return width
 
 
-def _encode(
-    keys: Any,
-    key_at: Any,
-    key_nulls: Any,
-    values: Any,
-    value_at: Any,
-    value_nulls: Any,
-    headers: Any,
-    header_at: Any,
-    header_nulls: Any,
-    deltas: Any,
-    room: Any,
-) -> int:
-    at = 0
-    for row in range(len(deltas)):
-        begin, end = header_at[row], header_at[row + 1]
-        size = 1 + _signed_width(deltas[row]) + varint_width(row) + value_width(key_at, key_nulls, row)
-        size += value_width(value_at, value_nulls, row) + end - begin
-        at = put_varint(room, at, size)
-        room[at] = 0  # attributes
-        at = _put_signed(room, at + 1, deltas[row])
-        at = put_varint(room, at, row)
-        at = put_value(room, at, keys, key_at, key_nulls, row)
-        at = put_value(room, at, values, value_at, value_nulls, row)
-        room[at : at + end - begin] = headers[begin:end]
-        at += end - begin
-    return at
+def _encoding(sources: int) -> Kernel:
+    def kernel(
+        keys: Any,
+        key_at: Any,
+        key_nulls: Any,
+        values: Any,
+        value_at: Any,
+        value_nulls: Any,
+        headers: Any,
+        header_at: Any,
+        header_nulls: Any,
+        deltas: Any,
+        room: Any,
+    ) -> int:
+        at = 0 * sources  # closed over, see compile_kernel
+        for row in range(len(deltas)):
+            begin, end = header_at[row], header_at[row + 1]
+            size = 1 + _signed_width(deltas[row]) + varint_width(row) + value_width(key_at, key_nulls, row)
+            size += value_width(value_at, value_nulls, row) + end - begin
+            at = put_varint(room, at, size)
+            room[at] = 0  # attributes
+            at = _put_signed(room, at + 1, deltas[row])
+            at = put_varint(room, at, row)
+            at = put_value(room, at, keys, key_at, key_nulls, row)
+            at = put_value(room, at, values, value_at, value_nulls, row)
+            at = copy(room, at, headers, begin, end)
+        return at
+
+    return kernel

@@ -6,24 +6,19 @@ length and a big-endian number. Nothing per record happens in Python.
 
 from __future__ import annotations
 
-import logging
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
+
+from headgate.kernels.jit import BYTES_READ, NUMBERS, compile_kernel, part
 
 __all__ = ["Positions", "compile_ahead", "varint_width", "walk"]
-
-logger = logging.getLogger(__name__)
-
-# Numba looks for a directory that it does not use, and tells everybody that a server has none.
-warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
 
 _MAX_INT = 2**31 - 1
 _compiling = threading.Lock()
@@ -31,8 +26,8 @@ _compiling = threading.Lock()
 # The rows of the kernel's table, and of its counters.
 _KEY_AT, _VALUE_LEN, _KEY_LEN, _TS_DELTA, _OFF_DELTA = range(5)
 _COLUMNS = 5
-_KEYS, _NULL_KEYS, _GAPS, _LONG_FORMS, _ODD_HEADERS, _LEAST_TS, _GREATEST_TS = range(7)
-_COUNTERS = 7
+_KEYS, _NULL_KEYS, _GAPS, _LONG_FORMS, _ODD_HEADERS, _LEAST_TS, _GREATEST_TS, _COMPILED_FROM = range(8)
+_COUNTERS = 8
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Table: TypeAlias = npt.NDArray[np.int32]
@@ -70,7 +65,7 @@ def walk(records: bytes | memoryview, count: int) -> Positions | None:
     counters = np.zeros(_COUNTERS, np.int64)
     if not _kernel()(np.frombuffer(records, np.uint8), table, times, counters):
         return None
-    keys, null_keys, gaps, long_forms, odd_headers, least, greatest = counters.tolist()
+    keys, null_keys, gaps, long_forms, odd_headers, least, greatest, _ = counters.tolist()
     is_far = least < -_MAX_INT - 1 or greatest > _MAX_INT
     has_times = not is_far and (least != 0 or greatest != 0)
     return Positions(
@@ -101,24 +96,11 @@ def _kernel() -> Kernel:
 
 @cache
 def _compiled() -> Kernel:
-    signature = types.boolean(
-        types.Array(types.uint8, 1, "C", readonly=True),
-        types.Array(types.int32, 3, "C"),
-        types.Array(types.int32, 2, "C"),
-        types.Array(types.int64, 1, "C"),
-    )
-    try:
-        return cast(Kernel, njit(signature, cache=True, **_OPTIONS)(_walk))
-    except RuntimeError:  # nowhere to keep it, neither beside the sources nor in the user's cache
-        logger.warning("compiled code cannot be kept, so every process compiles anew: set NUMBA_CACHE_DIR")
-        return cast(Kernel, njit(signature, **_OPTIONS)(_walk))
+    table, times = types.Array(types.int32, 3, "C"), types.Array(types.int32, 2, "C")
+    return compile_kernel(types.boolean(BYTES_READ, table, times, NUMBERS), _walking)
 
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-_part = njit(**_OPTIONS)
-
-
-@_part  # type: ignore[untyped-decorator]
+@part
 def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
     """A zigzag number of at most 64 bits, and where it ends: -1 if it does not."""
     value, shift = np.uint64(0), np.uint64(0)
@@ -135,7 +117,7 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def _skip(data: Any, at: int, end: int) -> tuple[int, int]:
     """A length, or -1 for null, and where the bytes after it end: -1 if they do not."""
     size, at = _varint(data, at, end)
@@ -144,7 +126,7 @@ def _skip(data: Any, at: int, end: int) -> tuple[int, int]:
     return size, at + max(size, 0)
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def _skip_headers(data: Any, at: int, end: int, counters: Any) -> int:
     count, at = _varint(data, at, end)
     if at < 0 or count < 0 or count > (end - at) // 2:
@@ -162,13 +144,13 @@ def _skip_headers(data: Any, at: int, end: int, counters: Any) -> int:
     return at
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def _put(row: Any, index: int, value: int) -> None:
     """A number as PostgreSQL sends it: four bytes, the greatest first."""
     row[index] = (value & 0xFF) << 24 | (value & 0xFF00) << 8 | (value >> 8) & 0xFF00 | (value >> 24) & 0xFF
 
 
-@_part  # type: ignore[untyped-decorator]
+@part
 def varint_width(size: int) -> int:
     """Of a length, or of -1 for null; for compiled code."""
     zigzag = 1 if size < 0 else size << 1
@@ -179,47 +161,51 @@ def varint_width(size: int) -> int:
     return width
 
 
-def _walk(data: Any, table: Any, times: Any, counters: Any) -> bool:
-    at, stop = 0, len(data)
-    least, greatest, last_offset = 0, 0, -1
-    for record in range(table.shape[1]):
-        size, at = _varint(data, at, stop)
-        if at < 0 or size < 1 or size > stop - at:
-            return False
-        end = at + size
-        time, at = _varint(data, at + 1, end)  # the attributes of a record mean nothing yet
-        if at < 0:
-            return False
-        offset, at = _varint(data, at, end)
-        if at < 0 or offset <= last_offset or offset > _MAX_INT:
-            return False
-        key_len, key_end = _skip(data, at, end)
-        if key_end < 0:
-            return False
-        value_len, at = _skip(data, key_end, end)
-        if at < 0:
-            return False
-        if at - max(value_len, 0) - key_end != varint_width(value_len):
-            counters[_LONG_FORMS] += 1
-        at = _skip_headers(data, at, end, counters)
-        if at != end:
-            return False
-        counters[_KEYS if key_len >= 0 else _NULL_KEYS] += 1
-        counters[_GAPS] += offset != record
-        least, greatest = (time, time) if record == 0 else (min(least, time), max(greatest, time))
-        last_offset = offset
-        for column in range(_COLUMNS):
-            _put(table[column, record], 0, 4)
-        _put(table[_KEY_AT, record], 1, key_end - max(key_len, 0))
-        _put(table[_VALUE_LEN, record], 1, value_len)
-        _put(table[_KEY_LEN, record], 1, key_len)
-        _put(table[_TS_DELTA, record], 1, time)
-        _put(table[_OFF_DELTA, record], 1, offset)
-        _put(times[record], 0, 8)
-        _put(times[record], 1, time >> 32)
-        _put(times[record], 2, time)
-    counters[_LEAST_TS], counters[_GREATEST_TS] = least, greatest
-    return at == stop
+def _walking(sources: int) -> Kernel:
+    def kernel(data: Any, table: Any, times: Any, counters: Any) -> bool:
+        counters[_COMPILED_FROM] = sources
+        at, stop = 0, len(data)
+        least, greatest, last_offset = 0, 0, -1
+        for record in range(table.shape[1]):
+            size, at = _varint(data, at, stop)
+            if at < 0 or size < 1 or size > stop - at:
+                return False
+            end = at + size
+            time, at = _varint(data, at + 1, end)  # the attributes of a record mean nothing yet
+            if at < 0:
+                return False
+            offset, at = _varint(data, at, end)
+            if at < 0 or offset <= last_offset or offset > _MAX_INT:
+                return False
+            key_len, key_end = _skip(data, at, end)
+            if key_end < 0:
+                return False
+            value_len, at = _skip(data, key_end, end)
+            if at < 0:
+                return False
+            if at - max(value_len, 0) - key_end != varint_width(value_len):
+                counters[_LONG_FORMS] += 1
+            at = _skip_headers(data, at, end, counters)
+            if at != end:
+                return False
+            counters[_KEYS if key_len >= 0 else _NULL_KEYS] += 1
+            counters[_GAPS] += offset != record
+            least, greatest = (time, time) if record == 0 else (min(least, time), max(greatest, time))
+            last_offset = offset
+            for column in range(_COLUMNS):
+                _put(table[column, record], 0, 4)
+            _put(table[_KEY_AT, record], 1, key_end - max(key_len, 0))
+            _put(table[_VALUE_LEN, record], 1, value_len)
+            _put(table[_KEY_LEN, record], 1, key_len)
+            _put(table[_TS_DELTA, record], 1, time)
+            _put(table[_OFF_DELTA, record], 1, offset)
+            _put(times[record], 0, 8)
+            _put(times[record], 1, time >> 32)
+            _put(times[record], 2, time)
+        counters[_LEAST_TS], counters[_GREATEST_TS] = least, greatest
+        return at == stop
+
+    return kernel
 
 
 if __name__ == "__main__":

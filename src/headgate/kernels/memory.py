@@ -6,17 +6,19 @@ Copying by words instead of bytes halves a kernel's time: most texts are too sho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from numba import config, types
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from headgate.kernels.changes.layout import Bytes
-from headgate.kernels.jit import inlined
+from headgate.kernels.jit import inlined, part
 
-__all__ = ["read16", "read32", "read64", "write16", "write32", "write64"]
+__all__ = ["Bytes", "copy", "read16", "read32", "read64", "write16", "write32", "write64"]
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 # Array indexing is checked when NUMBA_BOUNDSCHECK is set; so is this then.
 CHECKED = bool(vars(config)["BOUNDSCHECK"])
@@ -78,3 +80,22 @@ def _writer(width: Any) -> Callable[[Bytes, int, np.uint64], None]:
 # The bytes at an index as an unsigned number, in the machine's order; and back.
 read16, read32, read64 = _reader(types.uint16), _reader(types.uint32), _reader(types.uint64)
 write16, write32, write64 = _writer(types.uint16), _writer(types.uint32), _writer(types.uint64)
+
+
+@part
+def copy(out: Bytes, at: int, src: Bytes, start: int, stop: int) -> int:
+    """Copy bytes; where they end. The last word may overlap the one before it."""
+    size = stop - start
+    if size >= 8:
+        for i in range(0, size - 8, 8):
+            write64(out, at + i, read64(src, start + i))
+        write64(out, at + size - 8, read64(src, stop - 8))
+    elif size >= 4:
+        write32(out, at, read32(src, start))
+        write32(out, at + size - 4, read32(src, stop - 4))
+    elif size >= 2:
+        write16(out, at, read16(src, start))
+        write16(out, at + size - 2, read16(src, stop - 2))
+    elif size == 1:
+        out[at] = src[start]
+    return at + size
