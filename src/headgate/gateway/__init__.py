@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from headgate.runtime.lazy import lazily
 
 if TYPE_CHECKING:
-    from headgate.gateway.options import Address, GatewayOptions
+    from headgate.gateway.options import GatewayOptions, HostPort
     from headgate.gateway.server import Gateway, serve
 else:
-    __getattr__ = lazily(__name__, Address="options", GatewayOptions="options", Gateway="server", serve="server")
+    __getattr__ = lazily(__name__, HostPort="options", GatewayOptions="options", Gateway="server", serve="server")
 
-__all__ = ["Address", "Gateway", "GatewayOptions", "serve"]
+__all__ = ["Gateway", "GatewayOptions", "HostPort", "serve"]

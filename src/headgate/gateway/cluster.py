@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 from psycopg_pool import AsyncConnectionPool
 
 from headgate.gateway.health import Health
-from headgate.gateway.options import Address
+from headgate.gateway.options import HostPort
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.store import WRITING
 from headgate.runtime.ending import end
@@ -58,7 +58,7 @@ class Cluster:
         self._is_fenced = False
 
     @classmethod
-    async def join(cls, pool: AsyncConnectionPool, advertised: Address, health: Health) -> Cluster:
+    async def join(cls, pool: AsyncConnectionPool, advertised: HostPort, health: Health) -> Cluster:
         """Take the place that belongs to an address, and keep it until `leave`."""
         instance = uuid4()
         async with pool.connection() as connection:
@@ -152,7 +152,7 @@ class Cluster:
         if is_fenced and not self._is_fenced:
             logger.error(
                 "another gateway advertises the same address; give each its own",
-                extra={"advertised": str(Address(self.here.host, self.here.port))},
+                extra={"advertised": str(HostPort(self.here.host, self.here.port))},
             )
         self._is_fenced = is_fenced
         await self.refresh()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.gateway import GatewaySection
-from headgate.gateway.options import Address, GatewayOptions
+from headgate.gateway.options import GatewayOptions, HostPort
 
 __all__ = ["options_from"]
 
@@ -15,7 +15,7 @@ def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
         postgres_url=postgres_url,
         hosts=section.hosts,
         port=section.port,
-        advertised=Address(*advertised) if advertised else None,
+        advertised=HostPort(*advertised) if advertised else None,
         users={name: password.get_secret_value() for name, password in section.users.items()},
         tls_cert=section.tls_cert,
         tls_key=section.tls_key,

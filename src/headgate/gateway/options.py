@@ -8,11 +8,11 @@ from pathlib import Path
 
 from headgate.wire.kafka import MAX_FRAME_BYTES
 
-__all__ = ["Address", "GatewayOptions"]
+__all__ = ["GatewayOptions", "HostPort"]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HostPort:
     """A host and a port, written as clients write them."""
 
     host: str
@@ -29,7 +29,7 @@ class GatewayOptions:
     postgres_url: str = field(repr=False)
     hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 9092
-    advertised: Address | None = None  # none: the first host and the port that was opened
+    advertised: HostPort | None = None  # none: the first host and the port that was opened
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None

@@ -20,7 +20,7 @@ from headgate.gateway.context import Services
 from headgate.gateway.groups import Coordinator, GroupSettings
 from headgate.gateway.health import Health
 from headgate.gateway.metrics import Metrics
-from headgate.gateway.options import Address, GatewayOptions
+from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.model import ConfigError
@@ -77,7 +77,7 @@ class Gateway:
         return self._services.options
 
     @property
-    def advertised(self) -> Address:
+    def advertised(self) -> HostPort:
         """What clients are told to connect to."""
         assert self.options.advertised is not None
         return self.options.advertised
@@ -235,7 +235,7 @@ def _listen(options: GatewayOptions) -> list[socket.socket]:
 
 
 def _placed(options: GatewayOptions, port: int) -> GatewayOptions:
-    return replace(options, port=port, advertised=options.advertised or Address(options.hosts[0], port))
+    return replace(options, port=port, advertised=options.advertised or HostPort(options.hosts[0], port))
 
 
 def _tls(options: GatewayOptions) -> ssl.SSLContext | None:

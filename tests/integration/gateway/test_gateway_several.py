@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headgate.gateway import Address
+from headgate.gateway import HostPort
 from headgate.gateway.cluster import Cluster
 from headgate.wire.kafka.messages.fetch import FETCH
 from headgate.wire.kafka.messages.offsets import (
@@ -126,6 +126,6 @@ def test_who_leaves_is_gone_and_who_returns_is_the_same(fresh_database: str) -> 
 
 
 def test_two_at_one_address_are_told(fresh_database: str, caplog: pytest.LogCaptureFixture) -> None:
-    address = Address("gateway.example", 9092)
+    address = HostPort("gateway.example", 9092)
     with running(fresh_database, advertised=address), running(fresh_database, advertised=address):
         wait_for(lambda: "another gateway advertises the same address" in caplog.text, "nobody said it")

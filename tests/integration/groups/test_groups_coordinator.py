@@ -13,7 +13,7 @@ import pytest
 
 from headgate.gateway.cluster import Cluster
 from headgate.gateway.groups import Client, Commit, Coordinator, GroupSettings
-from headgate.gateway.options import Address
+from headgate.gateway.options import HostPort
 from headgate.gateway.store import Store, Topic
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -61,7 +61,7 @@ async def nodes(database: str, count: int, settings: GroupSettings = SETTINGS) -
 @asynccontextmanager
 async def _node(database: str, settings: GroupSettings, place: int) -> AsyncIterator[Node]:
     store = await Store.open(database)
-    cluster = await Cluster.join(store.pool, Address(f"host-{uuid4().hex[:6]}", 9000 + place), store.health)
+    cluster = await Cluster.join(store.pool, HostPort(f"host-{uuid4().hex[:6]}", 9000 + place), store.health)
     coordinator = await Coordinator.open(store, cluster, settings)
     try:
         yield Node(store, cluster, coordinator)

@@ -20,7 +20,7 @@ from headgate.gateway.configured import options_from
 from headgate.gateway.dispatch import failed
 from headgate.gateway.handlers import FAILURES, HANDLERS
 from headgate.gateway.metrics import LATENCY_BUCKETS_S, Metrics
-from headgate.gateway.options import Address, GatewayOptions
+from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.model import UsageError
 from headgate.wire.kafka import APIS, Api, RequestHeader, encode_response
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -142,8 +142,8 @@ def test_passwords_are_not_shown() -> None:
     assert "hidden" not in repr(options)
 
 
-@pytest.mark.parametrize(("address", "text"), [(Address("h", 1), "h:1"), (Address("::1", 2), "[::1]:2")], ids=str)
-def test_addresses_are_written_as_clients_write_them(address: Address, text: str) -> None:
+@pytest.mark.parametrize(("address", "text"), [(HostPort("h", 1), "h:1"), (HostPort("::1", 2), "[::1]:2")], ids=str)
+def test_addresses_are_written_as_clients_write_them(address: HostPort, text: str) -> None:
     assert str(address) == text
 
 
@@ -154,7 +154,7 @@ def test_the_configuration_becomes_options() -> None:
     )
     options = options_from(config.gateway, "url")
     assert options.hosts == ("127.0.0.1", "::1")
-    assert options.advertised == Address("::1", 9999)
+    assert options.advertised == HostPort("::1", 9999)
     assert (options.max_inflight_bytes, options.drain_timeout_s) == (200_000_000, 3.0)
     assert options.users == {"alice": "longenough"}
     assert options_from(parse("").gateway, "url") == GatewayOptions(postgres_url="url")
