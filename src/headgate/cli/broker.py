@@ -19,10 +19,10 @@ from headgate.cli.broker_care import conditions, dead_letters, pause, recurring,
 from headgate.cli.broker_database import (
     SchemaOption,
     UrlOption,
+    add_listing,
     connected,
     database_of,
     installed_broker,
-    show_rows,
     subscription_to,
 )
 from headgate.cli.broker_http import serve, webhooks
@@ -138,45 +138,24 @@ async def _follow(url: str, schema: str, topics: Sequence[str], count: int) -> N
         await asyncio.gather(work, waiting, return_exceptions=True)
 
 
-@broker.command()
-def groups(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = _DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the groups: how far each has read, how far it is behind, and who reads for it."""
-    query = 'select group_id, subscriptions, "cursor", behind, owner, overrun_at from group_status order by 1'
-    show_rows(config, postgres, schema, query, as_json)
-
-
-broker.command("lag", help="The same as groups.")(groups)
-
-
-@broker.command()
-def subscriptions(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = _DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the subscriptions: conditions, when they were last active, and conditions that fail."""
-    query = (
-        "select id, group_id, conditions_sql, params, last_active_at, expired_at, parked_error"
-        " from subscription_status order by group_id, id"
-    )
-    show_rows(config, postgres, schema, query, as_json)
-
-
-@broker.command()
-def status(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = _DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the broker in one row: what there is, what is parked, failing or set aside, and the first problem."""
-    show_rows(config, postgres, schema, "select * from broker_status()", as_json)
+_GROUPS = 'select group_id, subscriptions, "cursor", behind, owner, overrun_at from group_status order by 1'
+add_listing(
+    broker, "groups", "Show the groups: how far each has read, how far it is behind, and who reads for it.", _GROUPS
+)
+add_listing(broker, "lag", "The same as groups.", _GROUPS)
+add_listing(
+    broker,
+    "subscriptions",
+    "Show the subscriptions: conditions, when they were last active, and conditions that fail.",
+    "select id, group_id, conditions_sql, params, last_active_at, expired_at, parked_error"
+    " from subscription_status order by group_id, id",
+)
+add_listing(
+    broker,
+    "status",
+    "Show the broker in one row: what there is, what is parked, failing or set aside, and the first problem.",
+    "select * from broker_status()",
+)
 
 
 @broker.command()

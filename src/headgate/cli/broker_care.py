@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.broker import DEFAULT_SCHEMA
-from headgate.cli.broker_database import SchemaOption, UrlOption, installed_broker, show_rows
+from headgate.cli.broker_database import SchemaOption, UrlOption, add_listing, installed_broker, show_rows
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_fields, print_json
 from headgate.model import UsageError
 
@@ -120,35 +120,22 @@ def _chosen(connection: psycopg.Connection, letters: list[int] | None, group: st
     return found
 
 
-@conditions.command("list")
-def list_conditions(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = DEFAULT_SCHEMA,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the conditions, how many subscriptions have each, and how many of those are parked."""
-    query = (
-        "select c.id, c.source, count(s.id) as subscriptions, count(p.subscription_id) as parked"
-        " from conditions as c left join subscriptions as s on s.cond_id = c.id and s.expired_at is null"
-        " left join parked as p on p.subscription_id = s.id group by c.id order by 4 desc, c.id"
-    )
-    show_rows(config, postgres, schema, query, as_json)
+add_listing(
+    conditions,
+    "list",
+    "Show the conditions, how many subscriptions have each, and how many of those are parked.",
+    "select c.id, c.source, count(s.id) as subscriptions, count(p.subscription_id) as parked"
+    " from conditions as c left join subscriptions as s on s.cond_id = c.id and s.expired_at is null"
+    " left join parked as p on p.subscription_id = s.id group by c.id order by 4 desc, c.id",
+)
 
 
-@conditions.command("parked")
-def show_parked(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = DEFAULT_SCHEMA,
-    as_json: JsonOption = False,
-) -> None:
-    """Show subscriptions that are not matched for now, because they are too slow or fail too often, and why."""
-    query = (
-        "select subscription_id, group_id, conditions_sql, at, event_id, error, resuming, behind"
-        " from parked order by at"
-    )
-    show_rows(config, postgres, schema, query, as_json)
+add_listing(
+    conditions,
+    "parked",
+    "Show subscriptions that are not matched for now, because they are too slow or fail too often, and why.",
+    "select subscription_id, group_id, conditions_sql, at, event_id, error, resuming, behind from parked order by at",
+)
 
 
 @conditions.command("resume")
@@ -201,19 +188,13 @@ def _ask_group(config: Any, postgres: str | None, schema: str, query: str, group
     return row == (True,)
 
 
-@recurring.command("list")
-def list_recurring(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = DEFAULT_SCHEMA,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the recurring events, and when each comes next."""
-    query = (
-        "select r.name, r.cron, r.timezone, r.topic, s.due_at as next from recurring as r"
-        " left join scheduled as s on s.recurring = r.name order by r.name"
-    )
-    show_rows(config, postgres, schema, query, as_json)
+add_listing(
+    recurring,
+    "list",
+    "Show the recurring events, and when each comes next.",
+    "select r.name, r.cron, r.timezone, r.topic, s.due_at as next from recurring as r"
+    " left join scheduled as s on s.recurring = r.name order by r.name",
+)
 
 
 @recurring.command("set")

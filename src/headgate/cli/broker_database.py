@@ -14,15 +14,24 @@ from psycopg.rows import dict_row
 from rich.table import Table
 from rich.text import Text
 
-from headgate.broker import Subscription, installed
-from headgate.cli.output import data_console, note, print_json
+from headgate.broker import DEFAULT_SCHEMA, Subscription, installed
+from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.needs import Needs
 from headgate.control.stack import open_stack
 from headgate.model import ConnectError, StateError
 from headgate.postgres import open_connection
 
-__all__ = ["SchemaOption", "UrlOption", "connected", "database_of", "installed_broker", "show_rows", "subscription_to"]
+__all__ = [
+    "SchemaOption",
+    "UrlOption",
+    "add_listing",
+    "connected",
+    "database_of",
+    "installed_broker",
+    "show_rows",
+    "subscription_to",
+]
 
 UrlOption = Annotated[
     str | None, typer.Option("--postgres", help="The database.", show_default="that of the configuration")
@@ -47,6 +56,19 @@ def show_rows(
         # As text: conditions have square brackets, which would be taken for markup.
         table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     data_console.print(table)
+
+
+def add_listing(app: typer.Typer, name: str, text: str, query: str) -> None:
+    """Add a command that shows what a query finds."""
+
+    @app.command(name, help=text)
+    def listing(
+        config: ConfigOption = None,
+        postgres: UrlOption = None,
+        schema: SchemaOption = DEFAULT_SCHEMA,
+        as_json: JsonOption = False,
+    ) -> None:
+        show_rows(config, postgres, schema, query, as_json)
 
 
 def subscription_to(topics: Sequence[str], expiry: timedelta | None = None) -> Subscription:

@@ -20,9 +20,9 @@ from headgate.broker.http.server import serve as serve_doors
 from headgate.cli.broker_database import (
     SchemaOption,
     UrlOption,
+    add_listing,
     database_of,
     installed_broker,
-    show_rows,
     subscription_to,
 )
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
@@ -157,19 +157,13 @@ def add(
     note(f"{name}: events are posted while this runs: headgate broker serve")
 
 
-@webhooks.command("list")
-def list_all(
-    config: ConfigOption = None,
-    postgres: UrlOption = None,
-    schema: SchemaOption = DEFAULT_SCHEMA,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the webhooks: how far each is behind, what is tried again, what was given up. Never their secrets."""
-    query = (
-        "select name, address, conditions_sql, params, enabled, behind, retrying, dead_letters"
-        " from webhook_status order by name"
-    )
-    show_rows(config, postgres, schema, query, as_json)
+add_listing(
+    webhooks,
+    "list",
+    "Show the webhooks: how far each is behind, what is tried again, what was given up. Never their secrets.",
+    "select name, address, conditions_sql, params, enabled, behind, retrying, dead_letters"
+    " from webhook_status order by name",
+)
 
 
 @webhooks.command("remove")
