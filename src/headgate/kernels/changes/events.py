@@ -82,7 +82,11 @@ def add_gap(state: State, gaps: Table, place: int, column: int, start: int, stop
 
 def events_in(form: Form) -> EventParts:
     """The parts that write events in a format."""
+    put_row = _row_in(form)
+    return EventParts(_transaction_in(form), put_row, _event_in(form, put_row))
 
+
+def _transaction_in(form: Form) -> Callable[[Bytes, State, Tables], None]:
     @part
     def put_transaction(out: Bytes, state: State, tables: Tables) -> None:
         """What all events of the transaction share: before their ordinal, and behind it."""
@@ -102,6 +106,10 @@ def events_in(form: Form) -> EventParts:
         out[at] = DASH
         state[layout.ID_END] = at + 1
 
+    return put_transaction
+
+
+def _row_in(form: Form) -> Callable[..., int]:
     @part
     def put_row(
         out: Bytes, at: int, src: Bytes, row: int, shown: int, only_key: bool, shape: int, tables: Tables, state: State,
@@ -135,6 +143,10 @@ def events_in(form: Form) -> EventParts:
                 at = end
         return form.close_map(out, at)
 
+    return put_row
+
+
+def _event_in(form: Form, put_row: Callable[..., int]) -> Callable[..., None]:
     @inlined
     def put_event(
         src: Bytes, operation: int, found: FoundRows, shape: int, state: State, tables: Tables, batch: Batch
@@ -159,4 +171,4 @@ def events_in(form: Form) -> EventParts:
             at = put_row(out, at, src, old, old_shown, only_key, shape, tables, state, batch.gaps)
         state[layout.SIZE] = put_piece(out, at, tables, layout.END)
 
-    return EventParts(put_transaction, put_row, put_event)
+    return put_event
