@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headgate.destinations.base import SendResult, TopicDefaults
+from headgate.destinations.base import Lane, SendResult, TopicDefaults
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
 from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
@@ -82,6 +82,46 @@ def test_a_second_writer_is_fenced_off(options: NatsOptions) -> None:
         refused = zombie.finish().failures
     assert [failure["error"]["kind"] for failure in refused] == ["state"]
     assert len(payloads(options, 11)) == 11
+
+
+def go_on(destination: NatsDestination, batch: pa.RecordBatch) -> SendResult:
+    """Right behind what this process sent last."""
+    with destination.open(Lane(goes_on=True)) as sender:
+        sender.send(batch)
+        return sender.finish()
+
+
+def test_a_lane_that_goes_on_begins_where_the_last_one_ended(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 5))
+    assert go_on(destination, rows(options, 5, 5)).failures == ()
+    result = go_on(destination, rows(options, 8, 4))  # some of it again
+    assert (result.failures, result.duplicates) == ((), 2)
+    assert [int(payload) for payload in payloads(options, 12)] == list(range(12))
+
+
+def test_a_lane_that_goes_on_is_fenced_off_as_well(options: NatsOptions) -> None:
+    """It takes its own word for where the stream ends; if somebody else wrote there, nothing of it is stored."""
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 5))
+    with JetStream.open(options) as jetstream:
+        jetstream.publish(f"{options.stream}.t", b"in between")
+    refused = go_on(destination, rows(options, 5, 5)).failures
+    assert [failure["error"]["kind"] for failure in refused] == ["state"]
+    assert len(payloads(options, 6)) == 6
+    with pytest.raises(OccupiedError, match="somebody else writes"):
+        go_on(destination, rows(options, 5, 5))  # what it remembered is forgotten, and it looks
+
+
+def test_a_lane_that_goes_on_notices_a_stream_that_was_deleted(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 5))
+    with JetStream.open(options) as jetstream:
+        jetstream.delete_stream(options.stream)
+    destination.ensure()
+    assert go_on(destination, rows(options, 5, 5)).failures
+    send(destination, rows(options, 5, 5))
+    assert [int(payload) for payload in payloads(options, 5)] == list(range(5, 10))
 
 
 def test_a_stream_deleted_meanwhile_is_made_again_and_told(

@@ -37,6 +37,7 @@ class Lane:
     task: int = 0
     epoch: int | None = None  # which version of the routes chose the topics; travels with every message
     partitions: Mapping[str, int] = field(default_factory=dict)  # of topics, as `ensure_topic` told
+    goes_on: bool = False  # right behind a lane of this process, whose end a destination may remember: see ADR 8
     is_late: bool = False  # dead letters: not to be taken for old rows, nor to make newer ones look old
 
 

@@ -27,7 +27,7 @@ from headgate.destinations.base import Destination, Lane, LocalDestination, Send
 from headgate.model import DataError, HeadgateError, InternalError, record
 from headgate.pipeline.following import Following, Tracker
 from headgate.runtime.failpoints import failpoint
-from headgate.sources.base import Follow, MakeRows, Offset
+from headgate.sources.base import Follow, MakeRows, Offset, Stretch
 
 __all__ = [
     "BatchResult",
@@ -89,7 +89,7 @@ def _following_task(destinations: Sequence[Destination], follow: Follow, followi
         track = tracker(following)
         for stretch in follow(batches, track.goes_on):
             try:
-                rows, results = _send_all(stretch.rows, destinations)
+                rows, results = _send_all(stretch, destinations)
             except (HeadgateError, OSError):
                 if stretch.is_planned:
                     raise
@@ -109,16 +109,16 @@ def tracker(following: Following, *, is_short: bool = False) -> Tracker:
     return Tracker(following, batch_id, context.taskAttemptId(), is_short=is_short)
 
 
-def _send_all(batches: Iterator[pa.RecordBatch], destinations: Sequence[Destination]) -> tuple[int, list[SendResult]]:
+def _send_all(stretch: Stretch, destinations: Sequence[Destination]) -> tuple[int, list[SendResult]]:
     """Send all rows, and wait until they are safe."""
     senders: list[Sender] = []
     rows = 0
     with ExitStack() as opened:
-        for batch in batches:
+        for batch in stretch.rows:
             if batch.num_rows == 0:
                 continue
             _refuse_nulls(batch)
-            lane = Lane(task=task_number())
+            lane = Lane(task=task_number(), goes_on=not stretch.is_planned)
             senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
             for sender in senders:
                 sender.send(batch)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.destinations.nats.options import NatsOptions
     from headgate.destinations.nats.streams import StreamInfo
 
-__all__ = ["PREVIOUS_HEADER", "Chains", "keep_chains", "last_sequences", "take_chains"]
+__all__ = ["PREVIOUS_HEADER", "Chains", "keep_chains", "last_chains", "last_sequences", "take_chains"]
 
 PREVIOUS_HEADER = b"Headgate-Previous"
 
@@ -86,6 +86,11 @@ def take_chains(options: NatsOptions, end: tuple[str, int, str]) -> Chains:
     """What this process remembers of a stream, if the stream ends as it did then."""
     kept = _kept.pop(options, None)
     return kept if kept is not None and kept.end == end else Chains(end)
+
+
+def last_chains(options: NatsOptions) -> Chains | None:
+    """What this process remembers of a stream, taken at its word: a fence refuses what does not follow on it."""
+    return _kept.pop(options, None)
 
 
 def keep_chains(options: NatsOptions, chains: Chains) -> None:

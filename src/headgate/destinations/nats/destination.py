@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.destinations.base import OWN_LANE, Destination, Failure, Lane, Sender, SendResult, TopicDefaults
-from headgate.destinations.nats.chains import Chains, keep_chains, last_sequences, take_chains
+from headgate.destinations.nats.chains import Chains, keep_chains, last_chains, last_sequences, take_chains
 from headgate.destinations.nats.dictionaries import keeper_of, table_compressor, tables_of
 from headgate.destinations.nats.errors import NO_RESPONDERS, stream_gone_error
 from headgate.destinations.nats.fragments import split_large
@@ -112,12 +112,12 @@ class NatsDestination(Destination):
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
         options = self._options(lane)
         subjects = Subjects("" if self._is_own(lane.stream) else f"{lane.stream}.", lane.partitions)
-        with borrow_publisher(options) as publisher:
+        with borrow_publisher(options, is_checked=not lane.goes_on) as publisher:
             compressor = table_compressor(self.options, publisher.jetstream()) if self.zstd else None
             kind = _SharedSender
             if self.exclusive:
                 kind = _LateSender if lane.is_late else _ExclusiveSender
-            yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch)
+            yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch, goes_on=lane.goes_on)
 
     def _info(self, stream: str | None) -> StreamInfo | None:
         options = self._options(Lane(stream))
@@ -161,8 +161,10 @@ class _SharedSender(Sender):
         subjects: Subjects = PLAIN,
         *,
         epoch: int | None = None,
+        goes_on: bool = False,
     ) -> None:
         self._name = name
+        self._goes_on = goes_on
         self._publisher = publisher
         self._compressor = compressor
         self._subjects = subjects
@@ -230,7 +232,7 @@ class _ExclusiveSender(_SharedSender):
 
     _sequence: int | None = None  # the stream's last one, once everything so far is stored
     _last_id = ""
-    _info: StreamInfo
+    _info: StreamInfo | None = None  # as it was at the beginning, if it was looked at
     _chains: Chains
 
     def _publish(
@@ -247,14 +249,17 @@ class _ExclusiveSender(_SharedSender):
             headers = lines if headers is None else pc.binary_join_element_wise(headers, lines, b"")
             super()._publish(batch, headers, self._sequence)
             self._sequence += batch.num_rows
-            self._chains.end = self._info.created, self._sequence, batch.column(record.MESSAGE_ID)[-1].as_py()
+            self._chains.end = self._chains.end[0], self._sequence, batch.column(record.MESSAGE_ID)[-1].as_py()
 
     def _look_up(self, tables: Sequence[str]) -> dict[str, int]:
         """Over a connection of its own: the publisher's may be busy. What is on its way is of other tables."""
-        if not self._info.last_sequence:
+        if self._info is not None and not self._info.last_sequence:
             return dict.fromkeys(tables, 0)
         with JetStream.open(self._publisher.options) as jetstream:
-            return last_sequences(jetstream, self._info, tables)
+            info = self._info or jetstream.stream_info(self._stream)
+            if info is None:
+                raise stream_gone_error(self._stream)
+            return last_sequences(jetstream, info, tables)
 
     def finish(self) -> SendResult:
         result = super().finish()
@@ -264,6 +269,11 @@ class _ExclusiveSender(_SharedSender):
 
     def _look(self, first_id: str) -> int:
         """The stream's last sequence; remembers the last row of ours that it holds."""
+        kept = last_chains(self._publisher.options) if self._goes_on else None
+        if kept is not None and origin_of(kept.end[2]) == origin_of(first_id):
+            self._chains = kept
+            _, sequence, self._last_id = kept.end
+            return sequence
         stream, jetstream = self._stream, self._publisher.jetstream()
         info = jetstream.stream_info(stream)
         if info is None:

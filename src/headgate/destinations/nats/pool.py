@@ -26,11 +26,15 @@ _idle: dict[NatsOptions, list[Publisher]] = {}
 
 
 @contextmanager
-def borrow_publisher(options: NatsOptions) -> Iterator[Publisher]:
-    """A connected publisher for these options, from the pool or new; flush it before the end of the block."""
+def borrow_publisher(options: NatsOptions, *, is_checked: bool = True) -> Iterator[Publisher]:
+    """A connected publisher for these options, from the pool or new; flush it before the end of the block.
+
+    `is_checked` asks the server first whether an idle connection still works, which takes a round trip.
+    """
     publisher = _take(options) or Publisher(options)
     try:
-        publisher.check()
+        if is_checked:
+            publisher.check()
         yield publisher
     except BaseException:
         publisher.close()

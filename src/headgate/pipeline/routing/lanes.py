@@ -163,7 +163,9 @@ class Lanes:
             if wanted.stream == load.stream
         }
         epoch = self._plan.rules.epoch
-        lane = Lane(load.stream or None, self._plan.batch_id, self._report.task, epoch, partitions)
+        lane = Lane(
+            load.stream or None, self._plan.batch_id, self._report.task, epoch, partitions, goes_on=self._plan.goes_on
+        )
         try:
             with load.target.open(lane) as sender:
                 for batch in load.batches:

@@ -50,6 +50,7 @@ class Plan:
     batch_id: int = 0
     done: frozenset[tuple[int, Group]] = frozenset()  # (task, group)
     earlier: tuple[Earlier, ...] = ()
+    goes_on: bool = False  # right behind what this task has sent before
     echo: bool = False  # hand the rows back, for destinations on the driver
 
     @property

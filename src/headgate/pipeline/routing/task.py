@@ -58,7 +58,7 @@ def follow_task(plan: Plan, stretches: Iterator[Stretch], track: Tracker, task: 
         if total is None:
             total = report
             # What an earlier attempt delivered of the batch says nothing of what comes behind it.
-            plan = replace(plan, done=frozenset(), earlier=())
+            plan = replace(plan, done=frozenset(), earlier=(), goes_on=True)
         elif needs_driver:
             break
         else:
