@@ -60,9 +60,11 @@ class SyncBrokerClient:
         return self._opened.id
 
     def publish(self, *messages: Message) -> list[int]:
+        """Publish in a transaction of its own; return the event ids, or raise a `HeadgateError`."""
         return self._wait(self._opened.publish(*messages))
 
     def send(self, subscription_id: int, *messages: Message) -> list[int]:
+        """Publish to one subscription, whatever its condition; return the event ids."""
         return self._wait(self._opened.send(subscription_id, *messages))
 
     def enqueue(self, message: Message) -> concurrent.futures.Future[int | None]:
@@ -71,9 +73,11 @@ class SyncBrokerClient:
         return asyncio.run_coroutine_threadsafe(_result_of(queued), self._running_loop)
 
     def flush(self) -> None:
+        """Publish what was enqueued, now, and wait until it is."""
         self._wait(self._opened.flush())
 
     def subscribe(self, subscription: Subscription) -> int:
+        """Create or find a subscription of this group; return its id, of a group with slots that of the first one."""
         return self._wait(self._opened.subscribe(subscription))
 
     def register_reliable_handler(
@@ -104,6 +108,7 @@ class SyncBrokerClient:
         self._running_loop.call_soon_threadsafe(self._opened.stop)
 
     def end(self, deadline_s: float | None = None) -> None:
+        """Stop, wait up to the deadline for handlers that run, flush what was enqueued, and close. Idempotent."""
         if self._client is not None:
             self._wait(self._client.end(deadline_s))
             self._client = None
@@ -174,6 +179,7 @@ class SyncEventStream(Generic[Payload]):
             raise StopIteration from None
 
     def cancel(self) -> None:
+        """End the stream: whoever iterates over it comes to its end."""
         self._client._wait(self._stream.cancel())
 
     def __enter__(self) -> Self:
