@@ -9,7 +9,7 @@ from headgate.config import Config
 from headgate.embedded import find_java
 from headgate.pipeline.session import SparkOptions, SparkSession, open_session
 
-__all__ = ["open_spark"]
+__all__ = ["open_spark", "with_slots"]
 
 
 def open_spark(config: Config, *, master: str | None = None, following: int = 0) -> SparkSession:
@@ -18,7 +18,7 @@ def open_spark(config: Config, *, master: str | None = None, following: int = 0)
     options = SparkOptions(
         java_home=find_java(data_dir / "java").home,
         log_dir=data_dir / "logs",
-        master=_with_slots(master or config.spark.master, following),
+        master=with_slots(master or config.spark.master, following),
         driver_memory=config.spark.driver_memory,
         ui=config.spark.ui and master is None,
         conf=dict(config.spark.conf),
@@ -27,7 +27,7 @@ def open_spark(config: Config, *, master: str | None = None, following: int = 0)
     return open_session(options, config.project.name)
 
 
-def _with_slots(master: str, more: int) -> str:
+def with_slots(master: str, more: int) -> str:
     """`local[4]` with so many slots more. A master with retries (`local[4,2]`) or of all cores has them added, too."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(,\d+)?\])?", master)
     if not found or not more:
