@@ -15,6 +15,7 @@ from headgate.model import ConnectError, DataError, DeliveryError, HeadgateError
 from headgate.pipeline import batches as module
 from headgate.pipeline.batches import Batches, FailingBatch
 from headgate.pipeline.dispatch import BatchResult
+from headgate.pipeline.following import Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
@@ -290,3 +291,74 @@ def test_the_errors_of_a_run_are_ours(tmp_path: Path) -> None:
     bench.send_errors = errors
     with pytest.raises(HeadgateError, match="odd"):
         bench.deliver(0)
+
+
+def told(rows: int, row: int, *, batch_id: int = 0, attempt: int = 1) -> Progress:
+    return Progress("r", batch_id, attempt, rows, rows * 10, 0, {"row": row})
+
+
+def test_a_batch_that_goes_on_is_recorded_then_committed_meanwhile(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def follow() -> None:
+        bench.batches.record(told(4, 4))
+        saved = bench.file.read()
+        assert saved is not None
+        assert (saved.batch_id, saved.rows, saved.end) == (-1, 4, {"row": 4})
+        bench.batches.record(told(4, 4))  # nothing new
+        bench.batches.record(told(7, 7))
+        assert bench.reporter.report.rows_total == 7
+
+    bench.on_send = follow
+    bench.deliver(0)
+    assert [step for step in bench.steps if "commit" in step] == ["commit 4", "commit 7", "commit 0", "commit 7"]
+    report = bench.reporter.report
+    assert (report.rows_total, report.bytes_total, report.batches_total) == (10, 100, 1)
+    assert bench.file.read() == State("p", "s", "q", 0, 10, {"row": 7})
+
+
+def test_what_is_told_of_another_batch_is_not_recorded(tmp_path: Path) -> None:
+    """A task of before, or one that tells when its batch is over: the state would go back."""
+    bench = Bench(tmp_path)
+    bench.on_send = lambda: bench.batches.record(told(4, 4, batch_id=7))
+    bench.deliver(0)
+    bench.batches.record(told(4, 4))
+    assert bench.file.read() == State("p", "s", "q", 0, 10)
+    assert "commit 4" not in bench.steps
+
+
+def test_a_commit_that_fails_meanwhile_is_made_up_for_and_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def follow() -> None:
+        bench.source.failures = [ConnectError("away"), ConnectError("away")]
+        for _ in range(2):
+            with pytest.raises(ConnectError):
+                bench.batches.record(told(4, 4))
+        bench.batches.record(told(4, 4))
+        assert bench.steps[-1] == "commit 4"
+        saved = bench.file.read()
+        assert saved is not None
+        assert saved.rows == 4  # once
+
+    bench.on_send = follow
+    bench.deliver(0)
+    assert bench.reporter.report.rows_total == 10
+
+
+def test_another_attempt_at_a_batch_counts_anew(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    attempts = iter([1, 2])
+
+    def follow() -> None:
+        attempt = next(attempts)
+        bench.batches.record(told(3 * attempt, 3 * attempt, attempt=attempt))
+        if attempt == 1:
+            raise DeliveryError("what senders reported could not be learnt")
+
+    bench.on_send = follow
+    bench.deliver(0)
+    saved = bench.file.read()
+    assert saved is not None
+    assert saved.end == {"row": 6}
+    assert saved.batch_id == 0

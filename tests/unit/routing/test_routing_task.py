@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,6 +23,7 @@ from headgate.model import (
     record,
 )
 from headgate.model.address import Address
+from headgate.pipeline.following import Tracker
 from headgate.pipeline.routing import task as module
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.plan import Earlier, Plan, TaskReport
@@ -30,7 +31,8 @@ from headgate.pipeline.routing.refusals import DEAD_SCHEMA
 from headgate.pipeline.routing.router import ABSENT, KEY, KEY_STREAM, KEY_TOPIC
 from headgate.pipeline.routing.rules import Lookup, Rules
 from headgate.pipeline.routing.table import Known
-from headgate.pipeline.routing.task import run_task
+from headgate.pipeline.routing.task import follow_task, run_task
+from headgate.sources.base import Stretch
 from tests.unit.routing.routing_fakes import FakeDestination, FakeSender, FlakyDestination
 
 RULES = Rules(by_stream_column="s", by_topic_column="t", default_topic="rest", use_default=False)
@@ -427,3 +429,72 @@ def test_a_target_that_cannot_be_is_refused_as_a_whole() -> None:
     target.error_of_lane = ConfigError("it needs a stream", remedy="name one")
     done = run(make_plan(target, "/x", on_refusal="dlq"), batch(*[(None, "x")] * 5))
     assert [row["error"] for row in done.dead] == ["it needs a stream"] * 5
+
+
+class Track:
+    """What the driver would hear while the task goes on."""
+
+    def __init__(self) -> None:
+        self.ends: list[dict[str, Any]] = []
+
+    def add(self, rows: int, results: list[SendResult], end: dict[str, Any]) -> None:
+        self.ends.append(end)
+
+
+def follow(plan: Plan, *batches: pa.RecordBatch) -> tuple[Done, Track]:
+    """The first batch is planned, the others come behind it."""
+    track = Track()
+    stretches = (Stretch(iter([each]), {"at": number}, is_planned=not number) for number, each in enumerate(batches))
+    *parts, report = follow_task(plan, stretches, cast(Tracker, track), 3)
+    assert isinstance(report, TaskReport)
+    done = Done(TaskReport.from_dict(json.loads(json.dumps(report.as_dict()))))
+    for part in parts:
+        assert not isinstance(part, TaskReport)
+        done.dead.extend(part[1].to_pylist())
+    return done, track
+
+
+def test_a_task_that_follows_sums_up_what_it_sent(target: FakeDestination) -> None:
+    plan = make_plan(target, "s/a", "s/b")
+    done, track = follow(plan, batch(("s", "a")), batch(("s", "b"), first=1), batch(("s", "a"), first=2))
+    assert [row[2] for row in target.rows] == ["m0", "m1", "m2"]
+    assert [lane.goes_on for lane, _ in target.sent] == [False, True, True]
+    assert (done.report.rows, done.report.end) == (3, {"at": 2})
+    assert track.ends == [{"at": 0}, {"at": 1}, {"at": 2}]
+
+
+def test_what_an_earlier_attempt_delivered_says_nothing_of_what_comes_behind(target: FakeDestination) -> None:
+    plan = make_plan(target, "s/a", done=frozenset({(3, ("fake", "s", "a"))}))
+    follow(plan, batch(("s", "a")), batch(("s", "a"), first=1))
+    assert [row[2] for row in target.rows] == ["m1"]
+
+
+def test_a_new_destination_ends_following_before_anything_of_its_stretch(target: FakeDestination) -> None:
+    plan = make_plan(target, "s/a")
+    done, track = follow(plan, batch(("s", "a")), batch(("s", "a"), ("s", "new"), first=1), batch(("s", "a"), first=3))
+    assert [row[2] for row in target.rows] == ["m0"]
+    assert (done.report.unknown, done.report.end, track.ends) == ([], {"at": 0}, [{"at": 0}])
+
+
+def test_a_new_destination_in_what_was_planned_is_told(target: FakeDestination) -> None:
+    done, track = follow(make_plan(target, "s/a"), batch(("s", "new")), batch(("s", "a"), first=1))
+    assert (done.report.unknown, target.rows, track.ends) == ([("s", "new")], [], [])
+
+
+def test_dead_letters_end_following_and_count_once_the_driver_has_them(target: FakeDestination) -> None:
+    plan = make_plan(target, "s/a", on_missing="dlq")
+    done, track = follow(plan, batch(("s", "a")), batch(("s", None), first=1), batch(("s", "a"), first=2))
+    assert [row[2] for row in target.rows] == ["m0"]
+    assert [letter[record.MESSAGE_ID] for letter in done.dead] == ["m1"]
+    assert (done.report.end, track.ends) == ({"at": 1}, [{"at": 0}])
+
+
+def test_a_long_report_is_summed_up() -> None:
+    total = TaskReport(3)
+    for _ in range(6_000):
+        result = SendResult("fake", 1, 3).as_dict()
+        total.add(TaskReport(3, rows=1, sent=[("fake", "s", "a", 1)], results=[result]))
+    assert len(total.sent) + len(total.results) < 12_000
+    assert (
+        sum(rows for *_, rows in total.sent) == sum(result["rows"] for result in total.results) == total.rows == 6_000
+    )
