@@ -44,6 +44,7 @@ class Written:
         self.prefix = prefix
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.requests: list[str] = []
+        self.refusals: list[dict[str, str]] = []  # the next answers to requests
         self.origin = "7"
         self.chained = False  # whether messages name their predecessors
         self._last: dict[str, int] = {}
@@ -125,6 +126,9 @@ class Written:
     async def _requested(self, msg: Msg) -> None:
         table = msg.subject.removeprefix("snapshot.request.")
         self.requests.append(table)
+        if self.refusals:
+            await msg.respond(json.dumps({"accepted": False, "error": self.refusals.pop(0)}).encode())
+            return
         snapshot_id = f"s{next(self._numbers):08d}"
         await msg.respond(json.dumps({"accepted": True, "snapshot_id": snapshot_id}).encode())
         await self.snapshot(table, snapshot_id)

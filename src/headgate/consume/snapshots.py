@@ -21,7 +21,7 @@ from headgate.consume.reader import StreamReader
 from headgate.consume.rules import ExportRule, FilterRule, Rule
 from headgate.consume.schema import Schema
 from headgate.consume.tables import TableName
-from headgate.model import DataError, HeadgateError, Kind, ProtocolError
+from headgate.model import ConnectError, DataError, HeadgateError, Kind, ProtocolError
 from headgate.model.places import init_prefix
 from headgate.wire.pgoutput import parse_lsn
 
@@ -176,9 +176,15 @@ class Snapshots:
                     f"snapshot.request.{table.token}", json.dumps(self._options).encode(), timeout=_ANSWER_S
                 )
                 return _accepted(table, reply.data)
-            except (nats.errors.NoRespondersError, nats.errors.TimeoutError, nats.errors.ConnectionReconnectingError):
+            except (
+                nats.errors.NoRespondersError,
+                nats.errors.TimeoutError,
+                nats.errors.ConnectionReconnectingError,
+                ConnectError,  # in the words of a bridge that has just started
+            ) as error:
                 if not said:
-                    logger.warning("%s: nobody makes snapshots now; asking until somebody does", table)
+                    why = error.message if isinstance(error, ConnectError) else "nobody makes snapshots now"
+                    logger.warning("%s: %s; asking until somebody does", table, why)
                 said = True
                 await asyncio.sleep(1.0)
 

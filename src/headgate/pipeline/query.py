@@ -64,7 +64,7 @@ class PipelineQuery:
         self._terminated = threading.Event()
         self._following = Following(spec.state_path.parent / "following") if spec.follows else None
         self._origin = ""
-        self.is_following = False  # what its batch was about is delivered, and it waits for more
+        self.is_following = False  # what its batch was about is delivered and recorded, and it waits for more
         self.interrupted: Callable[[], bool] = self._stopping.is_set  # whether to end what comes before the query
         self.on_end: Callable[[], None] = lambda: None  # called by another thread
 
@@ -169,11 +169,12 @@ class PipelineQuery:
         if not (self._following and batches and batches.under_way is not None):
             return
         progress = self._following.progress(batches.under_way)
-        self.is_following = progress is not None
+        self.is_following = False
         if progress is None:
             return
         try:
             batches.record(progress)
+            self.is_following = True
             self._reporter.lag(Lag(rows=self._spec.source.lag_rows(progress.end, progress.end)))
         except HeadgateError as error:
             self._reporter.failed(error.at(self._spec.where))

@@ -13,7 +13,7 @@ import time
 from typing import Any, Protocol, Self
 
 from headgate.destinations.nats import Connection, NatsOptions
-from headgate.model import ConfigError, DataError, HeadgateError
+from headgate.model import ConfigError, ConnectError, DataError, HeadgateError
 from headgate.snapshots.jobs import Job
 from headgate.wire.nats import Msg, encode_pub, encode_sub
 
@@ -41,6 +41,9 @@ class Snapshots(Protocol):
     """What answers requests for snapshots: the maker of snapshots."""
 
     def serves(self, cdc_stream: str | None) -> bool: ...
+
+    @property
+    def knows_tables(self) -> bool: ...
 
     def table_of(self, tokens: tuple[str, ...]) -> tuple[str, str] | None: ...
 
@@ -130,7 +133,8 @@ class RequestListener:
             return
         table = self._snapshots.table_of(tuple(name.split(".")))
         if table is None:
-            self._refusals.append((time.monotonic() + _REFUSE_AFTER_S, message.reply, _refusal(_unknown(name))))
+            reason = _unknown(name) if self._snapshots.knows_tables else _just_started()
+            self._refusals.append((time.monotonic() + _REFUSE_AFTER_S, message.reply, _refusal(reason)))
             return
         try:
             if error is not None:
@@ -185,3 +189,8 @@ def _unknown(name: str) -> ConfigError:
         f"no bridge here publishes a table {name}",
         remedy="check the name, and that the table is in the bridge's publication",
     )
+
+
+def _just_started() -> ConnectError:
+    """Another answer than that there is no such table: who asks goes on asking."""
+    return ConnectError("the bridge has just started, and does not know its tables yet", remedy="ask again in a moment")

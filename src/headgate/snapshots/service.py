@@ -125,6 +125,11 @@ class SnapshotService:
         copy = self._options.copy
         return copy.prefix == DEFAULT_PREFIX if cdc_stream is None else copy.cdc_stream == cdc_stream
 
+    @property
+    def knows_tables(self) -> bool:
+        """Whether the reader has told which tables there are."""
+        return bool(self.schemas.tables)
+
     def table_of(self, tokens: tuple[str, ...]) -> tuple[str, str] | None:
         """The table that a request's subject names, if it is ours."""
         name = ".".join(tokens)

@@ -429,3 +429,22 @@ def test_a_table_that_is_only_in_the_bucket_is_copied_while_the_stream_is_read()
         await reader.stop()
 
     run(test)
+
+
+def test_a_bridge_that_has_just_started_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Which tables it has it does not know yet: that is no reason to give up, as a table that is not there is."""
+
+    async def test(written: Written) -> None:
+        refusal = {"kind": "connect", "message": "the bridge has just started", "remedy": "ask again"}
+        written.refusals = [refusal, refusal]
+        written.rows["a"] = [{"id": 7, "text": ""}]
+        reader = Reader(["a"])
+        reader.start()
+        await reader.caught_up.wait()
+        assert reader.tables == {"a": [7]}
+        assert written.requests == ["a", "a", "a"]
+        await reader.stop()
+
+    with caplog.at_level(logging.WARNING):
+        run(test)
+    assert "the bridge has just started; asking until somebody does" in caplog.text

@@ -122,6 +122,8 @@ def test_up_to_date_means_up_to_the_end_of_the_stream() -> None:
 class Maker:
     """Who makes snapshots for a bridge, as far as requests are concerned."""
 
+    knows_tables = True
+
     def __init__(self, cdc_stream: str, *, is_default: bool) -> None:
         self.cdc_stream = cdc_stream
         self.is_default = is_default

@@ -12,11 +12,11 @@ import pytest
 from headgate.config.models import PipelineSection
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints
-from headgate.model import ConfigError, Status
+from headgate.model import ConfigError, DeliveryError, Status
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.state import StateFile
 from headgate.pipeline.supervisor import Supervisor
-from headgate.sources.base import CDC
+from headgate.sources.base import CDC, Offset
 from tests.integration.routing.test_routed_cdc import (  # noqa: F401 - fixtures
     Admin,
     Start,
@@ -186,6 +186,40 @@ def test_a_destination_that_is_full_loses_nothing(
     insert(admin, 5)
     assert supervisor.reporter.wait_for_rows(5, timeout_s=60)
     assert ids(endpoints, name, 5)[-5:] == [1, 2, 3, 4, 5]
+
+
+def test_a_commit_that_fails_degrades_until_it_is_made_up_for(
+    start: Start,  # noqa: F811
+    admin: Admin,  # noqa: F811
+    name: str,  # noqa: F811
+    endpoints: Endpoints,
+) -> None:
+    failing: list[bool] = []
+
+    def break_commit(spec: Any) -> None:
+        commit = spec.source.commit
+
+        def broken(end: Offset) -> None:
+            if failing:
+                raise DeliveryError("the slot cannot be advanced", remedy="wait")
+            commit(end)
+
+        spec.source.commit = broken
+
+    supervisor = start(destination=nats(name), failure_threshold=3, before=break_commit)
+    followed(supervisor, admin, name)
+    failing.append(True)
+    insert(admin, 3)
+    assert supervisor.reporter.wait_for(Status.DEGRADED, timeout_s=60)
+    error = supervisor.report.error
+    assert error is not None
+    assert error["message"] == "the slot cannot be advanced"
+    failing.clear()
+    assert supervisor.reporter.wait_for(Status.RUNNING, timeout_s=60)
+    assert supervisor.report.error is None
+    states = [change.status for change in supervisor.report.history]
+    assert states.count(Status.DEGRADED) == 1, "it recovers by a success alone"
+    assert ids(endpoints, name, 3)[-3:] == [1, 2, 3]
 
 
 def test_it_is_refused_where_it_cannot_be(start: Start) -> None:  # noqa: F811
