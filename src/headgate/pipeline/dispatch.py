@@ -80,7 +80,7 @@ def send_frame(
 def following_frame(
     located: DataFrame, destinations: Sequence[Destination], follow: Follow, following: Following
 ) -> DataFrame:
-    """As `send_frame`, for tasks that go on behind what their batch is about."""
+    """Send the rows that a batch locates, and those that come behind them while it goes on."""
     return located.mapInArrow(_following_task(destinations, follow, following), _RESULT_SCHEMA)
 
 

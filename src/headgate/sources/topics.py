@@ -42,7 +42,7 @@ class TopicsSection(SourceTable):
     )
     poll_interval: Duration = option(
         KafkaSourceOptions,
-        "poll_interval",
+        "poll_interval_ms",
         in_milliseconds=True,
         description="How often topics that had nothing new are looked at.",
     )

@@ -143,7 +143,7 @@ def test_a_growing_file_through_a_pipeline(spark: SparkSession, folder: Path, tm
     memory = MemoryDestination("memory")
     log = folder / "app.log"
     files = source(
-        log, FileRows("jsonl", "id bigint, kind string"), directory=str(tmp_path / "index"), pollInterval="20"
+        log, FileRows("jsonl", "id bigint, kind string"), directory=str(tmp_path / "index"), pollIntervalMs="20"
     )
     supervisor = Supervisor(pipeline(tmp_path, files, memory), spark)
     supervisor.start()
@@ -171,7 +171,7 @@ def test_what_waits_and_what_the_planner_says_is_seen(
     memory = MemoryDestination("memory")
     log = folder / "app.log"
     log.write_text('{"kind": "a"}\n')
-    files = source(log, FileRows("jsonl", "kind string"), directory=str(tmp_path / "index"), pollInterval="20")
+    files = source(log, FileRows("jsonl", "kind string"), directory=str(tmp_path / "index"), pollIntervalMs="20")
     supervisor = Supervisor(pipeline(tmp_path, files, memory), spark)
     supervisor.start()
     try:

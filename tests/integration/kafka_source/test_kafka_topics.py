@@ -34,7 +34,7 @@ def servers() -> Iterator[str]:
 
 
 def topics(servers: str, **options: str) -> KafkaTopics:
-    given = {"subscribe": "orders", "requestTimeout": "10000", "kafka.bootstrap.servers": servers} | options
+    given = {"subscribe": "orders", "requestTimeoutMs": "10000", "kafka.bootstrap.servers": servers} | options
     return KafkaTopics(KafkaSourceOptions.from_spark({key: text for key, text in given.items() if text}))
 
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said(servers: str) -> None:
     missing.close()
     with pytest.raises(ConfigError, match=re.escape("no.such.setting")):
         topics(servers, **{"kafka.no.such.setting": "1"}).bounds()
-    away = topics("127.0.0.1:1", requestTimeout="300")
+    away = topics("127.0.0.1:1", requestTimeoutMs="300")
     with pytest.raises(ConnectError):
         away.bounds()
     away.close()
@@ -116,7 +116,7 @@ def test_a_password_is_never_shown(servers: str) -> None:
 
 
 def test_how_many_messages_wait(servers: str) -> None:
-    given = {"subscribe": "orders", "requestTimeout": "10000", "kafka.bootstrap.servers": servers}
+    given = {"subscribe": "orders", "requestTimeoutMs": "10000", "kafka.bootstrap.servers": servers}
     source = KafkaSource("s", given, "o")
     assert source.lag(None) == Lag(rows=2500)
     assert source.lag(Reached({Partition("orders", 1): 2400}).to_offset()) == Lag(rows=100)

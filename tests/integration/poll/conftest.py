@@ -41,7 +41,7 @@ class Queue:
             "table": f"{self.schema}.jobs",
             "trackingColumn": "tick",
             "directory": str(self.directory / "book"),
-            "pollInterval": "0",
+            "pollIntervalMs": "0",
         }
         return known | self.more | more
 

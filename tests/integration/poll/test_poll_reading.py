@@ -308,7 +308,7 @@ def test_a_lost_plan_is_an_error(queue: Queue) -> None:
 
 
 def test_an_idle_table_is_asked_once_in_a_while(queue: Queue) -> None:
-    reader = queue.reader(pollInterval="3600000")
+    reader = queue.reader(pollIntervalMs="3600000")
     at = reader.initialOffset()
     assert reader.latestOffset(at, ReadMaxRows(5)) == at
     queue.execute("insert into jobs values (1, 1, 'x')")

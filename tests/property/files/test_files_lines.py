@@ -29,7 +29,7 @@ def test_lines_of_growing_files(pieces: list[tuple[str, bytes]], max_bytes: int,
         (root / "in").mkdir()
         found: dict[str, list[tuple[int, str]]] = {}
         positions: list[str] = []
-        options = {"path": str(root / "in"), "directory": str(root / "index"), "pollInterval": "0"}
+        options = {"path": str(root / "in"), "directory": str(root / "index"), "pollIntervalMs": "0"}
         reader = FileLinesStreamReader(FileLinesOptions.from_spark(options))
         at = reader.initialOffset()
         for file, data in [*pieces, ("a", b"")]:

@@ -28,7 +28,7 @@ class Logs:
     def __init__(self, root: Path, **more: str) -> None:
         self.root = root / "logs"
         self.root.mkdir(exist_ok=True)
-        self.more = {"path": str(self.root), "directory": str(root / "index"), "pollInterval": "0"} | more
+        self.more = {"path": str(self.root), "directory": str(root / "index"), "pollIntervalMs": "0"} | more
         self.restart()
         self.at = self.reader.initialOffset()
 
@@ -269,14 +269,14 @@ def test_start_at_the_end(tmp_path: Path) -> None:
 
 
 def test_finished_files_and_their_last_line(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, finishedAfter="60000")
+    logs = Logs(tmp_path, finishedAfterMs="60000")
     age(logs.write("a.log", "1\nlast"))
     logs.write("b.log", "1\npartial")
     assert logs.drain() == ["1", "last", "1"]
 
 
 def test_finished_files_are_removed_after_delivery_only(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, finishedAfter="60000", deleteAfterRead="true")
+    logs = Logs(tmp_path, finishedAfterMs="60000", deleteAfterRead="true")
     old = logs.write("a.log", "1\n")
     age(old)
     young = logs.write("b.log", "2\n")
@@ -295,7 +295,7 @@ def test_finished_files_are_removed_after_delivery_only(tmp_path: Path) -> None:
 
 
 def test_a_file_that_grew_after_it_was_finished_stays(tmp_path: Path) -> None:
-    logs = Logs(tmp_path, finishedAfter="60000", deleteAfterRead="true")
+    logs = Logs(tmp_path, finishedAfterMs="60000", deleteAfterRead="true")
     path = logs.write("a.log", "1\n")
     age(path)
     assert logs.batch() == ["1"]

@@ -60,9 +60,9 @@ def test_a_source_of_our_own_is_built_through_the_registry(ticks: type[Section],
     pipelines = {"p": config.pipelines["p"].model_copy(update={"source": "clock"})}
     source = _source(config.model_copy(update={"sources": {"clock": section}, "pipelines": pipelines}))
     assert (source.name, source.format, source.origin()) == ("clock", "ticks", "headgate-clock")
-    assert source.options() == {"rows": "10", "pollInterval": "250"}
+    assert source.options() == {"rows": "10", "pollIntervalMs": "250"}
     options = importlib.import_module(f"{PACKAGE}.options").TicksOptions
-    assert options.from_spark(source.options()) == options(poll_interval=250)
+    assert options.from_spark(source.options()) == options(poll_interval_ms=250)
 
 
 def test_its_section_takes_defaults_from_its_options(ticks: type[Section]) -> None:
@@ -71,7 +71,7 @@ def test_its_section_takes_defaults_from_its_options(ticks: type[Section]) -> No
     declared = [
         each.field for info in ticks.model_fields.values() for each in info.metadata if isinstance(each, Option)
     ]
-    assert declared == ["rows", "poll_interval"]
+    assert declared == ["rows", "poll_interval_ms"]
 
 
 PLUGIN = """
@@ -113,6 +113,6 @@ def test_the_same_source_comes_through_the_door_for_others(tmp_path: Path) -> No
     table = '[sources.clock]\ntype = "plugin"\nplugin = "ticks"\noptions = {{ rows = {rows} }}\n'
     source = _source(parse(table.format(rows=3) + PIPELINE, where=tmp_path / "headgate.toml"))
     assert (source.name, source.origin()) == ("clock", "headgate-clock")
-    assert source.options() == {"rows": "3", "pollInterval": "1000"}
+    assert source.options() == {"rows": "3", "pollIntervalMs": "1000"}
     with pytest.raises(ConfigError, match=r"(?s)sources\.clock: .*greater than or equal to 1"):
         _source(parse(table.format(rows=0) + PIPELINE, where=tmp_path / "headgate.toml"))

@@ -38,7 +38,7 @@ def test_a_polled_table(tmp_path: Path) -> None:
     source = assembled(POLL | more, tmp_path)
     assert isinstance(source, PostgresPollSource)
     options = PollOptions.from_spark(source.options())
-    assert (options.poll_interval, options.key_columns, options.processed_column) == (500, "a,b", "done")
+    assert (options.poll_interval_ms, options.key_columns, options.processed_column) == (500, "a,b", "done")
     assert options.book_dir == tmp_path / "pipelines" / "p" / "poll"
     assert (source.mode(), source.origin()) == (DESTRUCTIVE_POLLING, "shop-s")
     assert "secret" not in repr(options) + str(source.describe())
@@ -47,7 +47,7 @@ def test_a_polled_table(tmp_path: Path) -> None:
 def test_files(tmp_path: Path) -> None:
     source = assembled(FILES | {"finished_after": "1m", "delete_after_read": True}, tmp_path)
     assert isinstance(source, FilesSource)
-    assert source.options()["finishedAfter"] == "60000"
+    assert source.options()["finishedAfterMs"] == "60000"
     assert (source.format, source.mode()) == ("filelines", DESTRUCTIVE_POLLING)
     parquet = assembled(FILES | {"format": "parquet"}, tmp_path)
     assert (parquet.format, parquet.mode()) == ("parquet", POLLING)

@@ -44,7 +44,7 @@ def run_task(plan: Plan, batches: Iterator[pa.RecordBatch], task: int) -> Iterat
 
 
 def follow_task(plan: Plan, stretches: Iterator[Stretch], track: Tracker, task: int) -> Iterator[Output | TaskReport]:
-    """As `run_task` for what the batch is about, then on behind it: what needs the driver, or fails, ends following."""
+    """Route and send what the batch is about, then what comes behind it, until something fails or needs the driver."""
     total: TaskReport | None = None
     for stretch in stretches:
         try:

@@ -46,7 +46,7 @@ def folder(name: str) -> Traversable:
 
 
 def scripts(name: str) -> list[str]:
-    """Those steps in their order."""
+    """Return the numbered steps of the schema, in order."""
     return [each.read_text("utf-8") for each in sorted(folder(name).iterdir(), key=lambda each: each.name)]
 
 

@@ -81,7 +81,7 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """An idle query asks many times a second; the database is asked less often."""
         if self._quiet_since is None or self._until is not None:
             return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval / 1000
+        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         reached = StreamOffset.from_spark(end)

@@ -31,7 +31,7 @@ class BrokerSourceOptions:
     owner: str = ""  # who reads; the same after a restart. The group's name unless given
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 1  # tasks that read a batch; above 1, order is per task
-    poll_interval: int = 50  # milliseconds between two looks that found nothing
+    poll_interval_ms: int = 50  # milliseconds between two looks that found nothing
     fail_on_data_loss: bool = True  # whether events that are gone before they were read stop the stream
 
     @classmethod

@@ -56,7 +56,7 @@ class BrokerSourceSection(SourceTable):
     )
     poll_interval: Duration = option(
         BrokerSourceOptions,
-        "poll_interval",
+        "poll_interval_ms",
         in_milliseconds=True,
         description="How often a group that had nothing new is asked.",
     )

@@ -19,6 +19,6 @@ def build(section: FilesSourceSection, context: SourceContext) -> FilesSource:
         "directory": str(context.directory / "files"),
     }
     if section.format == "parquet" and not section.finished_after:
-        options["finishedAfter"] = "1000"  # a Parquet file that is there is finished: Spark reads it once and whole
+        options["finishedAfterMs"] = "1000"  # a Parquet file that is there is finished: Spark reads it once and whole
     rows = FileRows(section.format, section.row_schema, section.header, section.mode)
     return FilesSource(context.name, rows, options, context.origin)

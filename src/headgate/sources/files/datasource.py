@@ -80,7 +80,7 @@ class FileLinesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """An idle query asks many times a second; the file system is asked less often."""
         if self._quiet_since is None or self._ends:
             return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval / 1000
+        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Files in their order, in groups of about as many bytes."""

@@ -121,7 +121,7 @@ def _unpacked(file: BinaryIO, path: str) -> Iterator[bytes]:
         raise DataError(
             f"the gzip file is damaged or not complete: {error}",
             where=path,
-            remedy="move complete files into the directory, or set finishedAfter; remove a damaged one",
+            remedy="move complete files into the directory, or set finishedAfterMs; remove a damaged one",
         ) from None
 
 

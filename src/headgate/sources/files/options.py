@@ -27,8 +27,8 @@ class FileLinesOptions:
     max_files_per_trigger: int = 200
     max_line_bytes: int = 16 << 20
     min_partitions: int = 1
-    poll_interval: int = 200  # milliseconds between two looks at files that had nothing new
-    finished_after: int = 0  # milliseconds without a change that make a file finished; 0: none ever is
+    poll_interval_ms: int = 200  # milliseconds between two looks at files that had nothing new
+    finished_after_ms: int = 0  # milliseconds without a change that make a file finished; 0: none ever is
     delete_after_read: bool = False  # removes finished files once they are delivered
     fail_on_data_loss: bool = True  # whether lines that are gone before they were read stop the stream
 
@@ -42,11 +42,11 @@ class FileLinesOptions:
         limits = (parsed.max_bytes_per_trigger, parsed.max_files_per_trigger, parsed.max_line_bytes)
         if not all((*limits, parsed.min_partitions)):
             raise UsageError("a batch needs a byte, a file and a task", where=_WHERE, remedy="let limits be 1 at least")
-        if parsed.delete_after_read and not parsed.finished_after:
+        if parsed.delete_after_read and not parsed.finished_after_ms:
             raise UsageError(
                 "deleteAfterRead needs to know when a file is finished",
                 where=_WHERE,
-                remedy="set finishedAfter, in milliseconds",
+                remedy="set finishedAfterMs",
             )
         return parsed
 

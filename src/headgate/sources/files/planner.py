@@ -99,7 +99,7 @@ class Planner:
 
     def _range(self, found: Found, known: KnownFile | None, place: int, left: int | None) -> Range | None:
         size = found.size if self._until is None else min(found.size, self._until.get(found.file_id, 0))
-        is_idle = bool(self._options.finished_after) and self._is_idle(found)
+        is_idle = bool(self._options.finished_after_ms) and self._is_idle(found)
         if known is not None and found.size == known.position and (known.is_finished or not is_idle):
             return None  # the usual case, decided without opening the file
         try:
@@ -132,7 +132,7 @@ class Planner:
     ) -> tuple[int, bool]:
         """Where to stop, and whether that is the end for good."""
         if found.path.endswith(".gz"):  # all or nothing, and nothing while somebody may still write it
-            is_ready = size == found.size and size > start and (is_idle or not self._options.finished_after)
+            is_ready = size == found.size and size > start and (is_idle or not self._options.finished_after_ms)
             return (size, True) if is_ready else (start, False)
         goal = size if left is None else min(size, start + left)
         end = lines_end(file, start, goal, size, self._options.max_line_bytes) if goal > start else start
@@ -141,7 +141,7 @@ class Planner:
         return end, False
 
     def _is_idle(self, found: Found) -> bool:
-        return (time.time() - found.changed_at) * 1000 >= self._options.finished_after
+        return (time.time() - found.changed_at) * 1000 >= self._options.finished_after_ms
 
 
 def bytes_left(options: FileLinesOptions, delivered: Point | None) -> int:

@@ -44,13 +44,13 @@ class FilesSourceSection(SourceTable):
     )
     poll_interval: Duration = option(
         FileLinesOptions,
-        "poll_interval",
+        "poll_interval_ms",
         in_milliseconds=True,
         description="How often files that had nothing new are looked at.",
     )
     finished_after: Duration = option(
         FileLinesOptions,
-        "finished_after",
+        "finished_after_ms",
         in_milliseconds=True,
         description="A file that did not change for so long is finished; 0: never.",
     )

@@ -101,7 +101,7 @@ class KafkaTopics:
 
     @property
     def _timeout_s(self) -> float:
-        return self._options.request_timeout / 1000
+        return self._options.request_timeout_ms / 1000
 
     def _client(self) -> Any:
         if self._consumer is None:

@@ -47,7 +47,7 @@ class Reading(Protocol):
     @property
     def min_partitions(self) -> int: ...
     @property
-    def poll_interval(self) -> int: ...
+    def poll_interval_ms(self) -> int: ...
     @property
     def fail_on_data_loss(self) -> bool: ...
 
@@ -117,7 +117,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """An idle query asks many times a second; the cluster is asked less often."""
         if self._quiet_since is None or self._until is not None:
             return False
-        return time.monotonic() - self._quiet_since < self._reading.poll_interval / 1000
+        return time.monotonic() - self._quiet_since < self._reading.poll_interval_ms / 1000
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """A task for every partition with something new, and several for those with most of it if that is wanted."""

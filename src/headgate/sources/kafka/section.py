@@ -23,5 +23,9 @@ class KafkaSourceSection(TopicsSection, KafkaConnection):
         description="A group whose offsets are moved on as messages are delivered, to watch its lag.",
     )
     request_timeout: Duration = option(
-        KafkaSourceOptions, "request_timeout", in_milliseconds=True, gt=0, description="How long to wait for an answer."
+        KafkaSourceOptions,
+        "request_timeout_ms",
+        in_milliseconds=True,
+        gt=0,
+        description="How long to wait for an answer.",
     )

@@ -25,7 +25,7 @@ class LogSourceOptions:
     starting_offsets: str = "earliest"  # or latest, or {"topic": {"0": 23}}
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 0  # more tasks than there are partitions, if that many are wanted
-    poll_interval: int = 100  # milliseconds between two looks at topics that had nothing new
+    poll_interval_ms: int = 100  # milliseconds between two looks at topics that had nothing new
     fail_on_data_loss: bool = True  # whether messages that are gone before they were read stop the stream
 
     @classmethod

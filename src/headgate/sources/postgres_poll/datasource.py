@@ -94,7 +94,7 @@ class PollStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """An idle query asks many times a second; the table is asked once in a while."""
         if self._quiet_since is None or self._until is not None:
             return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval / 1000
+        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         first, last = Point.from_offset(start), Point.from_offset(end)

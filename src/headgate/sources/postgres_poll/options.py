@@ -29,10 +29,10 @@ class PollOptions:
     filter: str = ""  # SQL
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 1
-    overlap: int = 600_000  # milliseconds behind the last row in which late ones are looked for; of times and dates
+    overlap_ms: int = 600_000  # milliseconds behind the last row in which late ones are looked for; of times and dates
     overlap_values: int = 10_000  # the same of whole numbers
     future_rows: str = "wait"  # of times and dates: rows after now() wait for it, or `read`
-    poll_interval: int = 1000  # milliseconds between two looks at a table that had nothing new
+    poll_interval_ms: int = 1000  # milliseconds between two looks at a table that had nothing new
     delete_after_read: bool = False
     processed_column: str = ""  # a boolean that is set once a row is delivered
 

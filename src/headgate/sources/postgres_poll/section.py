@@ -51,7 +51,7 @@ class PostgresPollSourceSection(SourceTable):
     )
     overlap: Duration = option(
         PollOptions,
-        "overlap",
+        "overlap_ms",
         in_milliseconds=True,
         description="How far behind the last row late ones are looked for; of a tracking column of time.",
     )
@@ -65,7 +65,7 @@ class PostgresPollSourceSection(SourceTable):
     )
     poll_interval: Duration = option(
         PollOptions,
-        "poll_interval",
+        "poll_interval_ms",
         in_milliseconds=True,
         description="How often a table that had nothing new is asked.",
     )

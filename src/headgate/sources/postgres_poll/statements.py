@@ -169,7 +169,7 @@ def _is_near(table: PolledTable, options: PollOptions, end: Place) -> sql.Compos
     type_, value = table.tracking.type, sql.Literal(end.tracking)
     if (clocks := _clocks(table)) is not None:
         bound = sql.SQL("(least({}, {}) - {})").format(
-            _cast(value, type_), clocks[0], sql.SQL("{}::interval").format(f"{options.overlap} milliseconds")
+            _cast(value, type_), clocks[0], sql.SQL("{}::interval").format(f"{options.overlap_ms} milliseconds")
         )
         return sql.SQL("{} >= {}").format(_tracking(table), _cast(bound, type_))
     if type_ in _LEAST:
