@@ -176,7 +176,7 @@ class PipelineControl:
         while letters := self._letters(key, chosen, after):
             after = letters[-1].number
             query = supervisor.query
-            if query is not None and not query.delivery_lock.acquire(timeout=_REPLAY_WAIT_S):
+            if query is not None and not query.hold_delivery(_REPLAY_WAIT_S):
                 raise OccupiedError("a batch is being delivered", remedy="pause the pipeline, or try again")
             try:
                 result = replay(letters, self.dead_letters(key), supervisor.spec.destinations, routing.settings, to)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,7 @@ __all__ = ["PipelineQuery"]
 _log = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 60.0
+_HALT_EVERY_S = 0.1
 
 
 class PipelineQuery:
@@ -156,7 +158,18 @@ class PipelineQuery:
             assert self._batches is not None
             if self._following:
                 self._following.allow()
+                if self._stopping.is_set():  # said between the two: whoever stops has halted already
+                    self._following.halt()
             self._batches.deliver(frame, batch_id)
+
+    def hold_delivery(self, timeout_s: float) -> bool:
+        """Take the delivery lock: no batch begins until it is released. One that follows its source is ended."""
+        deadline = time.monotonic() + timeout_s
+        while not self.delivery_lock.acquire(timeout=_HALT_EVERY_S):
+            self.halt_following()  # again: a batch that was about to begin may have allowed it
+            if time.monotonic() > deadline:
+                return False
+        return True
 
     def halt_following(self) -> None:
         """Have the batch end that follows its source, if one does; the next one begins where it ended."""

@@ -258,7 +258,7 @@ def test_a_standby_without_the_slot_is_refused(own: PostgresServer, spool: Path,
         own.kill()
         promote(standby)
         insert(standby, 2)
-        wait_until(lambda: status(SpoolControl(spool)) == "error", 60)
+        wait_until(lambda: status(SpoolControl(spool)) == "error", 120)
         with pytest.raises(StateError, match="the slot is gone"):
             process.state()
         stop()
@@ -394,7 +394,7 @@ def test_a_publication_dropped_in_flight_is_told_or_refused(admin: Admin, reader
     admin.execute("insert into t values (3, 'published by nobody')")
     admin.execute("create publication p for table t")
     if admin.info.server_version < 180000:
-        wait_until(lambda: status(SpoolControl(spool)) == "error", 60)
+        wait_until(lambda: status(SpoolControl(spool)) == "error", 120)
         with pytest.raises(StateError, match="publication") as caught:
             process.state()
         assert "headgate reset" in caught.value.remedy

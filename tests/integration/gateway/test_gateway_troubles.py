@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import psycopg
 
+from headgate.commitlog.topics import ensure_topic
 from headgate.gateway.store import StoreSettings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.cluster import METADATA, AskedTopic, MetadataRequest
@@ -110,7 +111,9 @@ def test_trouble_is_seen_from_outside(config: Path, fresh_database: str, topic: 
         url = json.loads(run_file.read_text())["url"]
         wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, "it was never ready")
         with psycopg.connect(fresh_database, autocommit=True) as admin:
+            ensure_topic(admin, topic, 1)
             admin.execute("alter function kafka.take_inbox(int, bigint, bigint) rename to take_inbox_away")
+            admin.execute("select kafka.produce(%s, 'k', 'waits')", [topic])  # an idle outbox has no need of it
             wait_for(lambda: httpx.get(f"{url}/ready").status_code == 503, "nobody was told")
             told = httpx.get(f"{url}/status").json()["gateway"]
             assert told["status"] == "degraded"

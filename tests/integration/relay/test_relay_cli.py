@@ -73,7 +73,7 @@ def test_a_relay_is_light_and_starts_soon(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/_health", trust_env=False).status_code == 200
         running = psutil.Process(process.pid)
         used = running.cpu_times()
-        assert running.memory_info().rss < 90 << 20
+        assert running.memory_info().rss < 110 << 20  # 88 MiB on a quiet machine, of which libraries share a part
         assert used.user + used.system < 2.0  # half a second on a quiet machine
     finally:
         process.terminate()
