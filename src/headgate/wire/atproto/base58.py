@@ -1,4 +1,7 @@
-"""Base58 with Bitcoin's letters, for keys: short texts only, since it takes quadratic time."""
+"""Base58 with Bitcoin's letters, for keys: short texts only, since it takes quadratic time.
+
+Specification: multibase (multiformats), `z`, base58btc, which the AT Protocol's "Cryptography" asks for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def decode(text: str) -> bytes:
             number = number * 58 + _VALUES[letter]
     except KeyError as error:
         raise ValueError("not base58") from error
-    zeros = len(text) - len(text.lstrip("1"))
+    zeros = len(text) - len(text.lstrip("1"))  # base58btc: one letter for each zero byte that leads
     return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 

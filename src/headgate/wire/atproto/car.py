@@ -15,7 +15,7 @@ from headgate.wire.atproto.errors import AtprotoError, Reason
 
 __all__ = ["Car", "read_car", "write_car"]
 
-_MAX_HEADER_BYTES = 4096
+_MAX_HEADER_BYTES = 4096  # no limit of CARv1: ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,10 @@ class Car:
 
 
 def read_car(data: bytes) -> Car:
-    """Split a CAR. Blocks may come in any order, twice, or without need; each must be what its CID says."""
+    """Split a CAR. Blocks may come in any order, twice, or without need; each must be what its CID says.
+
+    What may be said of blocks: AT Protocol, "Repository", CAR File Serialization.
+    """
     end = len(data)
     size, position = _varint(data, 0)
     if size > _MAX_HEADER_BYTES or position + size > end:
@@ -35,7 +38,7 @@ def read_car(data: bytes) -> Car:
     roots = _roots(data[position : position + size])
     position += size
     blocks: dict[bytes, bytes] = {}
-    while position < end:
+    while position < end:  # CARv1, Data: a length, which counts the CID too, then the CID, then the block
         size = data[position]
         if size < 0x80:
             position += 1
@@ -64,6 +67,7 @@ def write_car(root: bytes, blocks: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _roots(raw: bytes) -> tuple[bytes, ...]:
+    """CARv1, Header, Constraints: the version is 1, and the roots are CIDs."""
     header = cbor.decode_map(raw)
     roots = header.get("roots")
     if header.get("version") != 1 or not isinstance(roots, list) or not all(is_cid(root) for root in roots):
@@ -72,6 +76,7 @@ def _roots(raw: bytes) -> tuple[bytes, ...]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """CARv1, Length: unsigned LEB128; in its shortest form, as unsigned-varint (multiformats) demands."""
     value = shift = 0
     for byte in data[position : position + 5]:
         position += 1

@@ -39,13 +39,13 @@ __all__ = [
 MAX_DEPTH: Final = 128  # of lists and maps in one another; readers in other languages stop between 32 and some thousand
 MAX_SLOW_ITEMS: Final = 20_000
 
-_UINT, _NINT, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)
-_LINK_TAG = 42
-_SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
+_UINT, _NINT, _BYTES, _TEXT, _LIST, _MAP, _TAG, _SIMPLE = range(8)  # RFC 8949 section 3.1
+_LINK_TAG = 42  # DAG-CBOR, Links
+_SIZES = {24: 1, 25: 2, 26: 4, 27: 8}  # RFC 8949 section 3; 31, of no definite length, is not in DAG-CBOR
 _LEAST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}
 _CONTAINERS = (dict, list)
 _INSIDE = {_LIST: 1, _MAP: 2}  # values for each that a head announces
-_SIMPLES: dict[int, bool | None] = {20: False, 21: True, 22: None}
+_SIMPLES: dict[int, bool | None] = {20: False, 21: True, 22: None}  # RFC 8949 section 3.3; the others: Strictness, 3
 
 
 class Octets(bytes):
@@ -55,7 +55,7 @@ class Octets(bytes):
 
 
 def decode(raw: bytes) -> Any:
-    """One value, which must take all the bytes."""
+    """One value, which must take all the bytes (DAG-CBOR, Strictness, 6)."""
     try:
         value = libipld.decode_dag_cbor(raw)
         if libipld.encode_dag_cbor(value) == raw:
@@ -180,7 +180,7 @@ def _head(raw: bytes, start: int) -> tuple[int, int, int]:
     if short not in _SIZES or end > len(raw):
         raise _bad("a length or number is cut off, or of no known size")
     number = int.from_bytes(raw[start + 1 : end], "big")
-    if number < _LEAST[short] and major != _SIMPLE:
+    if number < _LEAST[short] and major != _SIMPLE:  # DAG-CBOR, Strictness, 2; RFC 8949 section 4.2.1
         raise _bad("a length or number is longer than need be")
     return major, number, end
 
@@ -212,9 +212,9 @@ def _map(raw: bytes, position: int, count: int, depth: int, budget: list[int]) -
     last = (-1, b"")
     for _ in range(count):
         key, position = _value(raw, position, depth + 1, budget)
-        if not isinstance(key, str):
+        if not isinstance(key, str):  # DAG-CBOR, Map Keys
             raise _bad("a key is no text")
-        order = (len(key.encode()), key.encode())
+        order = (len(key.encode()), key.encode())  # DAG-CBOR, Strictness, 2: by length first
         if order <= last:
             raise _bad("keys are not in order, or come twice")
         last = order
@@ -223,6 +223,7 @@ def _map(raw: bytes, position: int, count: int, depth: int, budget: list[int]) -
 
 
 def _link(raw: bytes, position: int, tag: int) -> tuple[bytes, int]:
+    """DAG-CBOR, Links: tag 42 of a byte string, which is a 0 and the CID. There are no other tags (Strictness, 1)."""
     major, size, position = _head(raw, position)
     end = position + size
     if tag != _LINK_TAG or major != _BYTES or size < 2 or end > len(raw) or raw[position] != 0:
@@ -231,6 +232,7 @@ def _link(raw: bytes, position: int, tag: int) -> tuple[bytes, int]:
 
 
 def _simple(raw: bytes, start: int, number: int, position: int) -> tuple[Any, int]:
+    """DAG-CBOR, Strictness, 3 to 5: true, false, null, and floats of 64 bits that are numbers."""
     if raw[start] & 31 == 27:
         value = struct.unpack(">d", raw[start + 1 : position])[0]
         if value != value or value in (float("inf"), float("-inf")):

@@ -2,7 +2,7 @@
 
 Inside headgate a CID is its 36 bytes, as in blocks and events; the text (`bafy...`) is for people and JSON.
 
-Specification: CIDv1 (multiformats), as the AT Protocol's data model restricts it.
+Specification: CIDv1 (multiformats), as the AT Protocol restricts it in "Data Model", Link and CID Formats.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from headgate.wire.atproto.errors import AtprotoError, Reason
 
 __all__ = ["CBOR_PREFIX", "CID_SIZE", "RAW_PREFIX", "cid_of", "cid_text", "is_cid", "parse_cid"]
 
+# Version 1, codec (DAG-CBOR or raw), SHA-256, 32 bytes of it: the only ones that are blessed.
 CBOR_PREFIX: Final = b"\x01\x71\x12\x20"
 RAW_PREFIX: Final = b"\x01\x55\x12\x20"
 CID_SIZE: Final = 36
-_TEXT_SIZE = 59
+_TEXT_SIZE = 59  # `b` for base32 without padding (multibase; RFC 4648 section 6), then 58 letters
 
 
 def cid_of(block: bytes) -> bytes:

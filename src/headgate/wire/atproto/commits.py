@@ -20,8 +20,8 @@ from headgate.wire.atproto.syntax import is_did, is_tid
 __all__ = ["RepoCommit", "read_commit", "unsigned_commit", "with_signature"]
 
 _FIELDS = {"did", "rev", "sig", "data", "prev", "version"}
-_LINK = b"\xd8\x2a\x58\x25\x00"
-_SIGNATURE_SIZE = 64
+_LINK = b"\xd8\x2a\x58\x25\x00"  # DAG-CBOR, Links: tag 42, a byte string of 37, the prefix 0
+_SIGNATURE_SIZE = 64  # r and s, of 32 bytes each
 _MAX_BYTES = 4096  # the longest DID has 2048
 _SIGNATURE_HEAD = b"\x63sig\x58\x40"
 
@@ -64,7 +64,7 @@ def read_commit(block: bytes) -> RepoCommit:
 
 
 def unsigned_commit(did: str, rev: str, data: bytes, prev: bytes | None) -> bytes:
-    """What is signed: the commit without its signature."""
+    """What is signed: the commit without its signature ("Repository", Commit Objects)."""
     return b"".join(
         (
             b"\xa5\x63did",

@@ -39,12 +39,15 @@ class DidDocument:
 
 
 def is_supported(did: str) -> bool:
-    """Is the DID of a method that accounts may have: did:plc, or did:web without a path?"""
+    """Is the DID of a method that accounts may have (Blessed DID Methods): did:plc, or did:web without a path?"""
     return is_plc(did) or web_host(did) is not None
 
 
 def web_host(did: str) -> str | None:
-    """The host of a did:web; None when it is none that accounts may have. A port is for localhost only."""
+    """The host of a did:web; None when it is none that accounts may have. A port is for localhost only.
+
+    Specification: "DID", `did:web` in AT Protocol.
+    """
     if not did.startswith("did:web:") or not is_did(did):
         return None
     host = unquote(did[8:]) if "%" in did else did[8:]
@@ -81,7 +84,7 @@ def host_of(url: str) -> str | None:
 
 
 def parse_document(did: str, body: bytes | dict[str, Any]) -> DidDocument:
-    """Read a document, as JSON or as what became of it."""
+    """Read a document, as JSON or as what became of it. All rules below are of "DID", DID Documents."""
     document = _load(body) if isinstance(body, bytes) else body
     if not isinstance(document, dict) or document.get("id") != did:
         raise AtprotoError(Reason.BAD_DOCUMENT, f"the document is not the one of {did[:80]}")
@@ -112,6 +115,7 @@ def _key(did: str, document: dict[str, Any]) -> PublicKey | None:
         if entry.get("controller") != did or not isinstance(kind, str) or not isinstance(text, str):
             return None
         try:
+            # "DID", Representation of Public Keys; Legacy Representation.
             return parse_multikey(text) if kind == "Multikey" else parse_legacy_key(kind, text)
         except AtprotoError:
             return None

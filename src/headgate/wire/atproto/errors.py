@@ -1,6 +1,7 @@
 """Why bytes, an event or a claim of the AT Protocol is not taken: one list of reasons, and the error that carries one.
 
-The reasons are also the labels of counters, so they are few, stable and each has one meaning.
+The reasons are also the labels of counters, so they are few, stable and each has one meaning. Most are lines of the
+AT Protocol's "Sync", Message Validation Checklist.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The events of `com.atproto.sync.subscribeRepos`, as values.
 
 CIDs are their 36 bytes, `blocks` a CAR as it came. Times are texts as the host wrote them.
+
+Specification: AT Protocol, "Sync", Repository Event Stream; the lexicon `com.atproto.sync.subscribeRepos`.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ class Kind(enum.StrEnum):
     IDENTITY = "#identity"
     ACCOUNT = "#account"
     INFO = "#info"
-    ERROR = "error"  # the host gives up; the connection ends
-    UNKNOWN = "unknown"  # from a later version of the protocol: to be passed over
+    # "Event Stream", Framing: an error ends the connection; unknown ones are passed over.
+    ERROR = "error"
+    UNKNOWN = "unknown"  # from a later version of the protocol
 
 
 class Action(enum.StrEnum):

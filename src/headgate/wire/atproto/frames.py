@@ -6,6 +6,9 @@
 
 `read_frame` raises BAD_FRAME, BAD_CBOR or FRAME_TOO_BIG for what should end the connection; a frame of a later version
 of the protocol is `Kind.UNKNOWN`, to be passed over. `read_event` raises what is wrong with this one event.
+
+Specification: AT Protocol, "Event Stream" and "Sync"; the lexicon `com.atproto.sync.subscribeRepos`. Limits without a
+source are ours.
 """
 
 from __future__ import annotations
@@ -42,10 +45,11 @@ __all__ = [
     "write_frame",
 ]
 
-MAX_FRAME_BYTES: Final = 5_000_000
+MAX_FRAME_BYTES: Final = 5_000_000  # "Sync", Repository Event Stream
 MAX_SMALL_BYTES: Final = 100_000  # of every kind but #commit
 MAX_ENVELOPE_BYTES: Final = 500_000  # of a #commit without its blocks: twice what 200 ops can need
 MAX_ENVELOPE_ITEMS: Final = 8_000  # values in it: more than 200 ops and all blobs can need
+# "Sync", `#commit` Events; of a #sync: the lexicon's maxLength of `blocks`.
 MAX_BLOCKS_BYTES: Final = 2_000_000
 MAX_RECORD_BYTES: Final = 1_000_000
 MAX_SYNC_BYTES: Final = 10_000
@@ -54,7 +58,7 @@ MAX_BLOBS: Final = 2_000
 MAX_UNKNOWN_FIELDS: Final = 16  # of a later version of the protocol, in an event or an op
 MAX_UNKNOWN_BYTES: Final = 4_096  # of them together
 MAX_STATUS: Final = 128
-MAX_SEQ: Final = 2**53 - 1
+MAX_SEQ: Final = 2**53 - 1  # "Event Stream", Sequence Numbers
 
 _ERROR_HEADER: Final = cbor.encode({"op": -1})
 _EVENTS = (Kind.COMMIT, Kind.SYNC, Kind.IDENTITY, Kind.ACCOUNT, Kind.INFO)
@@ -98,7 +102,10 @@ def read_frame(message: bytes) -> Frame:
 
 
 def _split(message: bytes) -> tuple[Kind, bytes]:
-    """The kind and the bytes of the body. Nearly every header is one of five, known by its bytes."""
+    """The kind and the bytes of the body. Nearly every header is one of five, known by its bytes.
+
+    "Event Stream", Framing: `op` is 1 or -1, with 1 goes `t`; frames with others are passed over.
+    """
     for header, size, kind in _HEADER_LIST:
         if message.startswith(header):
             return kind, message[size:]
@@ -236,7 +243,8 @@ def _identity(frame: Frame) -> Identity:
     return Identity(frame.did, frame.seq, _time(frame.body), _optional(frame.body, "handle", str))
 
 
-# What a host says of an account that is not active. Under other words, such as `throttled`, it may be.
+# What a host says of an account that is not active. Under other words, such as `throttled`, it may be:
+# AT Protocol, "Account Hosting", Hosting Status.
 _INACTIVE: Final = frozenset(("takendown", "suspended", "deleted", "deactivated"))
 
 
@@ -281,7 +289,10 @@ def _field(body: dict[str, Any], name: str, kind: type[T]) -> T:
 
 
 def _optional(body: dict[str, Any], name: str, kind: type[T]) -> T | None:
-    """A field that may be left out. It may not be null: no lexicon says so, and consumers go by it."""
+    """A field that may be left out. It may not be null: no lexicon says so, and consumers go by it.
+
+    Specification: AT Protocol, "Data Model", Nullable and False-y.
+    """
     return _field(body, name, kind) if name in body else None
 
 
@@ -338,7 +349,7 @@ def info_frame(name: str, message: str | None = None) -> bytes:
 
 
 def error_frame(name: str, message: str | None = None) -> bytes:
-    """The last frame of a stream that ends with an error."""
+    """The last frame of a stream that ends with an error ("Event Stream", Framing)."""
     return _ERROR_HEADER + _note("error", name, message)
 
 

@@ -2,6 +2,9 @@
 
 One object per op of a commit, one per #identity and #account. Records are in the JSON form of the data model: a link
 is `{"$link": "bafy..."}`, bytes are `{"$bytes": "<base64>"}`.
+
+Specification: the README of bluesky-social/jetstream for the objects; AT Protocol, "Data Model", JSON Representation,
+for the records.
 """
 
 from __future__ import annotations
@@ -93,4 +96,5 @@ def _bytes(value: bytes) -> dict[str, str]:
     ordinary = value.__class__ is bytes and len(value) == 36 and value[:4] in (CBOR_PREFIX, RAW_PREFIX)
     if ordinary or cbor.is_link(value):
         return {"$link": cid_text(value)}
+    # Padding may be left out (RFC 4648 section 4, as "Data Model", `bytes`, says).
     return {"$bytes": b64encode(value).rstrip(b"=").decode()}

@@ -38,9 +38,10 @@ __all__ = [
 
 K256_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-_K256_CODEC, _P256_CODEC = b"\xe7\x01", b"\x80\x24"
+_K256_CODEC, _P256_CODEC = b"\xe7\x01", b"\x80\x24"  # multicodec, as varints: "Cryptography", Public Key Encoding
 _PREHASHED = ec.ECDSA(Prehashed(SHA256()))
 _MAX_TEXT = 200
+# "DID", Legacy Representation.
 _LEGACY = {"EcdsaSecp256k1VerificationKey2019": "k256", "EcdsaSecp256r1VerificationKey2019": "p256"}
 
 
@@ -114,7 +115,10 @@ _CURVES: Final[dict[str, type[K256Key] | type[P256Key]]] = {"k256": K256Key, "p2
 
 
 def parse_multikey(text: str) -> PublicKey:
-    """A `Multikey`: `z`, then base58 of two bytes for the curve and 33 for the point."""
+    """A `Multikey`: `z`, then base58 of two bytes for the curve and 33 for the point.
+
+    Specification: "Cryptography", Public Key Encoding.
+    """
     raw = _multibase(text)
     codec, point = raw[:2], raw[2:]
     if len(point) != 33 or codec not in (_K256_CODEC, _P256_CODEC):
@@ -182,7 +186,7 @@ def _multibase(text: str) -> bytes:
 def _check_shape(signature: bytes, half: bytes) -> None:
     if len(signature) != 64:
         raise AtprotoError(Reason.BAD_SIGNATURE, f"a signature has 64 bytes, not {len(signature)}")
-    if signature[32:] > half:
+    if signature[32:] > half:  # "Cryptography", ECDSA Signature Malleability
         raise AtprotoError(Reason.HIGH_S, "the signature has the higher of the two valid s")
 
 

@@ -9,7 +9,8 @@ lies about a CID, gives another root.
 `Tree` reads nodes when it comes to them. When only a link in a node changed, the CID is replaced in the node's bytes,
 which costs a fraction of writing it anew.
 
-Specification: AT Protocol, "Repository", MST Structure.
+Specification: AT Protocol, "Repository", MST Structure and Repository Diffs; "Sync", Reliable Repository
+Synchronization.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ __all__ = ["Tree", "build_tree", "check_ops", "invert"]
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Raise BAD_OPS unless each path comes once, and each op has the CIDs that its action needs."""
+    """Raise BAD_OPS unless each path comes once, and each op has the CIDs that its action needs.
+
+    Specification: "Sync", `#commit` Events, fields of `ops`.
+    """
     if len({op.path for op in ops}) != len(ops):
         raise AtprotoError(Reason.BAD_OPS, "a path comes twice in one commit")
     for op in ops:

@@ -21,7 +21,7 @@ __all__ = ["EMPTY_BLOCK", "EMPTY_ROOT", "Child", "Node", "common_prefix", "key_h
 
 EMPTY_BLOCK: Final = b"\xa2\x61e\x80\x61l\xf6"
 EMPTY_ROOT: Final = cid_of(EMPTY_BLOCK)
-MAX_NODE_BYTES: Final = 512_000  # 4,000 keys, where chance gives four
+MAX_NODE_BYTES: Final = 512_000  # 4,000 keys, where chance gives four; ours
 _LINK: Final = b"\xd8\x2a\x58\x25\x00"
 _HEIGHTS: Final = tuple((8 - byte.bit_length()) // 2 for byte in range(256))
 
@@ -52,7 +52,7 @@ Child: TypeAlias = Node | bytes | None
 
 
 def key_height(key: bytes) -> int:
-    """Half the zero bits that the hash of the key begins with."""
+    """Half the zero bits that the hash of the key begins with: what the specification calls its depth."""
     digest = sha256(key).digest()
     return _HEIGHTS[digest[0]] if digest[0] else _tall(digest)
 

@@ -2,6 +2,9 @@
 
 `is_...` answers; `check_...` raises `AtprotoError(BAD_SYNTAX)`. TIDs are the clock of a repository: 53 bits of
 microseconds and 10 bits of a clock id in 13 letters, so that the order of the text is the order of time.
+
+Specification: the AT Protocol's page of each, "DID", "Handle", "NSID", "Record Key", "TID" and "AT URI Scheme", where
+the expressions below and the lengths are; "Lexicon", String Formats, for datetimes.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ _MAX_DATETIME = 64
 _TID_LETTERS: Final = "234567abcdefghijklmnopqrstuvwxyz"
 _TID_VALUES = {letter: value for value, letter in enumerate(_TID_LETTERS)}
 _CLOCK_BITS = 10
-_MAX_TID_US = 2**53 - 1
+_MAX_TID_US = 2**53 - 1  # "TID", TID Structure; the top bit is 0
 
 
 def is_did(text: str) -> bool:
@@ -82,7 +85,7 @@ def is_record_key(text: str) -> bool:
 
 
 def is_path(text: str) -> bool:
-    """Is it `collection/rkey`, the key of a record in its repository?"""
+    """Is it `collection/rkey`, the key of a record in its repository ("Repository", Repository Paths)?"""
     found = _PATH.fullmatch(text)
     return found is not None and found.end(1) <= _MAX_NSID
 
@@ -97,7 +100,7 @@ def is_cid_text(text: str) -> bool:
 
 
 def is_at_uri(text: str) -> bool:
-    """Is it `at://authority[/collection[/rkey]]`, without query and fragment?"""
+    """Is it `at://authority[/collection[/rkey]]`, without query and fragment (Restricted AT URI Syntax)?"""
     if len(text) > _MAX_AT_URI or not text.startswith("at://"):
         return False
     authority, *rest = text[5:].split("/")
@@ -109,7 +112,7 @@ def is_at_uri(text: str) -> bool:
 def is_datetime(text: str) -> bool:
     """Is it a date and time with a zone, as RFC 3339 and ISO 8601 both allow, and one that the calendar has?"""
     found = _DATETIME.fullmatch(text) if len(text) <= _MAX_DATETIME else None
-    if found is None or found[1] == "-00:00":
+    if found is None or found[1] == "-00:00":  # RFC 3339 section 4.3 has it, ISO 8601 has not
         return False
     return _in_calendar(text[:19], found[1])
 

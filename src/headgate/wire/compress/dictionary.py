@@ -11,7 +11,7 @@ __all__ = ["Dictionary"]
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Bytes in zstd's dictionary format. `id` is 16 hexadecimal digits of their SHA-256."""
+    """Bytes in zstd's dictionary format (RFC 8878 section 5). `id` is 16 hexadecimal digits of their SHA-256."""
 
     id: str
     data: bytes

@@ -1,4 +1,7 @@
-"""zstd frames to payloads: all that a consumer needs."""
+"""zstd frames to payloads: all that a consumer needs.
+
+Specification: RFC 8878 (Zstandard).
+"""
 
 from __future__ import annotations
 

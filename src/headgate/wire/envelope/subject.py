@@ -1,8 +1,8 @@
 """The subject of an event: `cdc.{schema}.{table}.{op}`, with every name made safe.
 
-A subject's tokens are parted by dots, may not be empty, and may not contain white space, `*` or `>`. Such characters
-are written as `%` and two hexadecimal digits for each byte of UTF-8, and so is `%` itself: two tables never share a
-subject. An empty name, which only a logical message's prefix can be, is a lone `%`.
+A subject's tokens are parted by dots, may not be empty, and may not contain white space, `*` or `>` (NATS, ADR-6). Such
+characters are written as `%` and two hexadecimal digits for each byte of UTF-8, and so is `%` itself: two tables never
+share a subject. An empty name, which only a logical message's prefix can be, is a lone `%`.
 
 A logical message has no table: its prefix takes the table's place, and `message` the place of schema and operation.
 """

@@ -1,4 +1,7 @@
-"""An API of the protocol: its key, its two messages and the versions that are known of them."""
+"""An API of the protocol: its key, its two messages and the versions that are known of them.
+
+Specification: Apache Kafka protocol guide, "Api Keys" and "The Messages"; KIP-482 (flexible versions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every API that this package knows, by its key."""
+"""Every API that this package knows, by its key: Apache Kafka protocol guide, "Api Keys"."""
 
 from __future__ import annotations
 

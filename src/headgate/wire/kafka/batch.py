@@ -38,6 +38,7 @@ HEADER_BYTES = 61
 HEADER = Struct(">qiibIhiqqqhii")
 LENGTH_START = 12  # where the bytes that `length` counts begin
 CRC_START = 21
+# "Message Format", Record Batch, attributes.
 COMPRESSION_BITS, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 _LEAST_RECORD_BYTES = 7
 _BASE_OFFSET, _LEADER_EPOCH = Struct(">q"), Struct(">i")
@@ -118,7 +119,7 @@ def check_crc(data: bytes | memoryview, header: BatchHeader, position: int = 0) 
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The checksum of record batches (Castagnoli)."""
+    """The checksum of record batches: CRC-32C (Castagnoli), RFC 3720 appendix B.4."""
     # The package takes no views; the copy costs half as much again as the checksum.
     value: int = google_crc32c.value(bytes(data))
     return value

@@ -23,14 +23,16 @@ __all__ = ["Codec", "TooMuchError", "compress", "decompress"]
 
 _REMEDY = "The batch is damaged, or larger than the server lets it be."
 _CHUNK_BYTES = 128 * 1024
-_MAX_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every zstd reader must support; a hostile frame may ask for 2 GB
+# What every reader should support (RFC 8878, 3.1.1.1.2); a hostile frame may ask for 2 GB.
+_MAX_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16  # the magic and two versions
 _BLOCK_LENGTH = struct.Struct(">i")
-# Magic, flags (version 1, independent blocks), blocks of up to 4 MiB, and the checksum of these two bytes.
+# LZ4 Frame Format, Frame Descriptor: magic, flags (version 1, independent blocks), blocks of up to 4 MiB, and the
+# checksum of these two bytes.
 _LZ4_HEADER = bytes.fromhex("04224d18 60 70 73")
 _LZ4_BLOCK_BYTES = 4 * 1024 * 1024
-_LZ4_PLAIN_BLOCK = 0x80000000
+_LZ4_PLAIN_BLOCK = 0x80000000  # LZ4 Frame Format, Data Blocks: the highest bit of the size
 _LZ4_LENGTH = struct.Struct("<I")
 
 
@@ -54,7 +56,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
         case Codec.NONE:
             return data
         case Codec.GZIP:
-            return zlib.compress(data, wbits=31)
+            return zlib.compress(data, wbits=31)  # RFC 1952, and not the zlib format
         case Codec.SNAPPY:
             return bytes(pa.Codec("snappy").compress(data, asbytes=True))
         case Codec.LZ4:
@@ -126,7 +128,7 @@ def _read_snappy(data: bytes, max_bytes: int) -> bytes:
 
 
 def _read_snappy_block(data: bytes, max_bytes: int) -> bytes:
-    size, _ = read_uvarint(data, 0)  # a block begins with the size of its content
+    size, _ = read_uvarint(data, 0)  # a block begins with the size of its content (snappy format description, 1)
     if size > max_bytes:
         raise _too_large(max_bytes)
     return bytes(pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True))

@@ -5,6 +5,8 @@ read with one `struct` call. Every length and count is checked against the bytes
 of it, so a frame costs no more memory than its own size allows.
 
 Readers let `IndexError`, `struct.error` and `UnicodeDecodeError` pass; `read_message` turns them into `ProtocolError`.
+
+Specification: Apache Kafka protocol guide, "Protocol Primitive Types"; KIP-482 (compact types, tagged fields).
 """
 
 from __future__ import annotations
@@ -144,7 +146,7 @@ def _tags_step(tagged: dict[int, tuple[int, Reader]]) -> _Step:
             number, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)
             end = position + size
-            if number <= previous:
+            if number <= previous:  # KIP-482: in ascending order
                 raise broken(f"the tagged field {number} comes twice or out of order")
             if end > len(frame):
                 raise IndexError
@@ -185,6 +187,7 @@ def _single_reader(kind: Kind | type[Body], version: int, flexible: bool, can_be
 
 def _optional_struct(read: Reader) -> Reader:
     def read_optional(frame: bytes, position: int) -> tuple[Any, int]:
+        # KIP-893 (nullable structs): a signed byte, negative for null.
         return read(frame, position + 1) if frame[position] < 0x80 else (None, position + 1)
 
     return read_optional

@@ -26,7 +26,7 @@ Writer: TypeAlias = Callable[[Buffers, Any], None]
 _REMEDY = "This is a bug in the code that made the message."
 _INT16, _INT32 = struct.Struct(">h").pack, struct.Struct(">i").pack
 _ONE_BYTE = [bytes([value]) for value in range(0x80)]
-_NULL_STRUCT, _PRESENT_STRUCT = b"\xff", b"\x01"
+_NULL_STRUCT, _PRESENT_STRUCT = b"\xff", b"\x01"  # KIP-893
 
 
 def write_message(out: Buffers, message: Body, version: int, *, flexible: bool) -> None:

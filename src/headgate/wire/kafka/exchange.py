@@ -3,6 +3,8 @@
 A request begins with API key, version, correlation id and client id; a response with the correlation id. From the first
 flexible version on, tagged fields follow both. One exception (KIP-511): the header of an ApiVersions response never has
 them, because a client must read it before it knows what the server speaks.
+
+Specification: Apache Kafka protocol guide, "Common Request and Response Structure"; KIP-482 and KIP-511.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ def encode_request(
 def encode_response(header: RequestHeader, response: Body) -> Buffers:
     """The answer to a request as one frame, for `writelines`.
 
-    A request of an unknown ApiVersions version is answered with version 0, as every client expects.
+    A request of an unknown ApiVersions version is answered with version 0, as every client expects (KIP-511).
     """
     api = header.api
     if api is None and header.api_key == API_VERSIONS.key:

@@ -71,7 +71,7 @@ def length32(frame: bytes, position: int) -> tuple[int, int]:
 
 def compact_length(frame: bytes, position: int) -> tuple[int, int]:
     length, position = read_uvarint(frame, position)
-    return length - 1, position  # 0 stands for null
+    return length - 1, position  # KIP-482: 0 stands for null
 
 
 def fixed(kind: Kind) -> Reader:
@@ -119,5 +119,6 @@ def check_null(size: int, can_be_null: bool) -> None:
         raise broken("null where a value must be")
 
 
-# A nullable text with an int16 length, as request headers have it in every version.
+# A nullable text with an int16 length, as request headers have it in every version, flexible or not: older brokers must
+# be able to read them (the definition of Kafka's RequestHeader says so).
 read_string = sized(length16, text, can_be_null=True)

@@ -74,7 +74,7 @@ def _walk(header: BatchHeader, data: bytes) -> Iterator[Record]:
         end = position + size
         if size < 0 or end > len(data):
             raise _broken(f"a record of {size} bytes")
-        time_delta, position = _varint(data, position + 1)  # the attributes of a record mean nothing yet
+        time_delta, position = _varint(data, position + 1)  # the attributes are unused
         delta, position = _varint(data, position)
         if not last_delta < delta <= header.last_offset_delta:
             raise _broken(f"a record with the offset delta {delta} after {last_delta}")
@@ -123,7 +123,7 @@ def _sized(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits."""
+    """A zigzag varint of at most 64 bits: as in Protocol Buffers, says "Protocol Primitive Types", VARLONG."""
     byte = data[position]
     position += 1
     if byte < 0x80:

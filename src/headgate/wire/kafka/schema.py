@@ -9,6 +9,8 @@
 
 The order of the fields is the order on the wire. A field that a version does not have is left out when written, and
 has its default when read. `fields_of` reads the annotations; `decode` and `encode` compile them, once per version.
+
+Specification: Apache Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ def nullable(version: int) -> _Nullable:
 
 
 def tag(number: int) -> _Tag:
-    """The field is sent among the tagged fields, and only if it differs from its default."""
+    """The field is sent among the tagged fields (KIP-482), and only if it differs from its default."""
     return _Tag(number)
 
 

@@ -15,7 +15,7 @@ from headgate.model import DataError, ProtocolError
 __all__ = ["Headers", "encode_headers", "parse_headers"]
 
 _VERSION = b"NATS/1.0"
-_NAME = re.compile(r"[!-9;-~]+")  # printable ASCII without the colon
+_NAME = re.compile(r"[!-9;-~]+")  # ADR-4: printable ASCII without the colon
 # No two quantifiers that match the same bytes side by side: a hostile line would cost quadratic time.
 _STATUS = re.compile(rb"NATS/1\.0(?: +([0-9]{3})(?: ([^\r\n]*))?)?")
 
@@ -29,7 +29,7 @@ class Headers:
     description: str = ""
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of a field; names are case-sensitive."""
+        """The first value of a field; names keep their case (ADR-4) and are told apart by it."""
         return next((value for key, value in self.fields if key == name), default)
 
     def __bool__(self) -> bool:

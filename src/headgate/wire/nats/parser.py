@@ -26,7 +26,8 @@ __all__ = ["Err", "Event", "Info", "Msg", "Ok", "Parser", "Ping", "Pong", "Serve
 
 # INFO lists every server of a cluster; nothing else comes near this length.
 MAX_LINE_BYTES = 128 * 1024
-# The server's own ceiling for max_payload is 64 MiB; JetStream wraps a stored message in base64.
+# The server's own ceiling is 64 MiB (NATS documentation, Configuration, `max_payload`); JetStream wraps a stored
+# message in base64.
 MAX_PAYLOAD_BYTES = 96 * 1024 * 1024
 
 _BLANKS = re.compile(rb"[ \t]+")

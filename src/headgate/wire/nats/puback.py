@@ -3,6 +3,8 @@
 {"stream":"ORDERS","seq":17}                       stored
 {"stream":"ORDERS","seq":17,"duplicate": true}     already there
 {"error":{"code":503,"err_code":10077,...}}        refused
+
+Specification: ADR-1 (JetStream JSON API design), ADR-7 (error codes).
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from headgate.model import DataError
 
 __all__ = ["MAX_SUBJECT_BYTES", "check_publish_subject", "check_subject", "covers", "escape_token", "unescape_token"]
 
-# The server cuts a connection whose control line exceeds 4,096 bytes; the rest of an HPUB line fits into 96.
+# The server cuts a connection whose control line exceeds 4,096 bytes (NATS documentation, Configuration,
+# `max_control_line`); the rest of an HPUB line fits into 96.
 MAX_SUBJECT_BYTES = 4_000
 
 _EMPTY_TOKEN = "%"  # noqa: S105  # a lone escape sign cannot be produced by any other text
@@ -90,7 +91,7 @@ def _fault(subject: str, tokens: list[str]) -> str:
         return "white space and control characters are not allowed"
     if "" in tokens:
         return "empty token"
-    if ">" in tokens[:-1]:
+    if ">" in tokens[:-1]:  # this and the next: NATS documentation, "Subject-Based Messaging", Wildcards
         return "> is allowed only at the end"
     if any(len(token) > 1 and ("*" in token or ">" in token) for token in tokens):
         return "wildcards must be whole tokens"

@@ -62,7 +62,7 @@ _STREAM_COMMIT = Struct("!IBQQq")
 _STREAM_ABORT = Struct("!II")
 _ABORT_INFO = Struct("!Qq")
 
-_NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
+_NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"  # TupleData
 
 
 class _Cursor:
@@ -227,7 +227,7 @@ def _stream_abort(c: _Cursor, _xid: int | None) -> StreamAbort:
     xids = c.take(_STREAM_ABORT)
     if c.pos == len(c.data):
         return StreamAbort(*xids)
-    return StreamAbort(*xids, *c.take(_ABORT_INFO))  # only a server that was asked for 'parallel' sends it
+    return StreamAbort(*xids, *c.take(_ABORT_INFO))  # version 4, and only with streaming 'parallel'
 
 
 class _Kind(NamedTuple):

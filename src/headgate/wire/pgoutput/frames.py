@@ -1,6 +1,6 @@
 """The replication stream's own framing, around and beside the pgoutput messages.
 
-PostgreSQL documentation, "Streaming Replication Protocol". After START_REPLICATION every CopyData message is one
+After START_REPLICATION every CopyData message is one
 frame: XLogData (`w`) carries one pgoutput message, a primary keepalive (`k`) carries the server's position. The
 client answers with standby status updates (`r`). All integers are big-endian; clocks count microseconds since
 2000-01-01 UTC.

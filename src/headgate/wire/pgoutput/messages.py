@@ -1,6 +1,6 @@
 """Every message of the pgoutput plugin, protocol versions 1 to 4, as plain data.
 
-PostgreSQL documentation, "Logical Replication Message Formats". Integers are kept as the server sent them: an LSN
+Integers are kept as the server sent them: an LSN
 is an int (`lsn.format_lsn` prints it), a time is microseconds since 2000-01-01 UTC. Messages that may appear inside
 a streamed block have `xid`, the (sub)transaction they belong to there, and None elsewhere.
 
@@ -65,7 +65,7 @@ Row: TypeAlias = tuple[Column, ...]
 
 
 class ReplicaIdentity(enum.StrEnum):
-    """What the server logs of the old row, `pg_class.relreplident`."""
+    """What the server logs of the old row, `pg_class.relreplident` (manual, System Catalogs, "pg_class")."""
 
     DEFAULT = "d"  # the primary key
     NOTHING = "n"

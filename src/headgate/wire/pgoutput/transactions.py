@@ -1,4 +1,8 @@
-"""Whole transactions: position `(commit_lsn, ordinal)` is the identity of a change, whichever way it was sent."""
+"""Committed transactions and their changes, as the reader puts them together from pgoutput messages.
+
+A change is identified by its position, `(commit_lsn, ordinal)`: the LSN of its transaction's commit, and its number in
+the transaction. The position is the same whether the server sent the transaction whole or streamed it in blocks.
+"""
 
 from __future__ import annotations
 

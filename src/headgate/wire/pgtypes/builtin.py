@@ -1,6 +1,8 @@
 """PostgreSQL's built-in types: their object ids are part of its interface and never change.
 
 Only what can be a column's type is here. Types that are missing, such as the row types of catalog tables, are text.
+
+Specification: PostgreSQL's source, src/include/catalog/pg_type.dat.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The built-in types are known. Everything else (enums, domains, composites, extensions) is known if somebody read its
 `TypeInfo` from the server's catalog, and is text otherwise: lossless, only less convenient.
+
+Specification: PostgreSQL manual, Data Types; System Catalogs, "pg_type".
 """
 
 from __future__ import annotations

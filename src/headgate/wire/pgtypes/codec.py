@@ -11,6 +11,8 @@ It is canonical only under these session settings, which every connection that r
 A codec has three functions. `decode` gives the neutral value, which MessagePack carries as it is. `json` gives the
 JSON text directly from PostgreSQL's text, so that no number is reformatted on its way. `encode` goes back to text
 that PostgreSQL reads as the same value.
+
+Specification: PostgreSQL manual, Server Configuration, "Client Connection Defaults", for these settings.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ __all__ = ["BOOL", "BYTEA", "FLOAT", "INT", "JSON", "TEXT", "json_base64", "spli
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
+# Data Types, "Numeric Types", Floating-Point Types.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INT64 = range(-(2**63), 2**63)
 
@@ -93,6 +94,7 @@ def _float_back(value: Value) -> str:
 
 
 def _bytea(text: str) -> bytes:
+    """Data Types, "Binary Data Types", bytea Hex Format."""
     if not text.startswith("\\x"):
         raise malformed("bytea")
     try:
@@ -102,7 +104,7 @@ def _bytea(text: str) -> bytes:
 
 
 def json_base64(data: bytes) -> str:
-    """Bytes as JSON carries them: a string in base64, standard alphabet, padded."""
+    """Bytes as JSON carries them: a string in base64, standard alphabet, padded (RFC 4648 section 4)."""
     return f'"{base64.b64encode(data).decode()}"'
 
 
@@ -116,8 +118,9 @@ def _bytea_back(value: Value) -> str:
     return "\\x" + value.hex()
 
 
-# Control characters can only stand between the tokens of JSON. An event is one line, so line breaks are written as
-# other white space, which says the same to every reader of JSON, and to one that looks closely what was there.
+# Control characters can only stand between the tokens of JSON (RFC 8259, 2 and 7). An event is one line, so line breaks
+# are written as other white space, which says the same to every reader of JSON, and to one that looks closely what was
+# there.
 _ON_ONE_LINE = str.maketrans({"\t": "\t\t", "\n": "\t  ", "\r": "\t \t"})
 _AS_IT_WAS = {"\t\t": "\t", "\t  ": "\n", "\t \t": "\r"}
 _WRITTEN = re.compile("\t\t|\t  |\t \t")

@@ -17,7 +17,7 @@ from headgate.wire.pgtypes.codec import Codec, Value, malformed, unfit
 
 __all__ = ["DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ"]
 
-_UNBOUNDED = ("infinity", "-infinity")
+_UNBOUNDED = ("infinity", "-infinity")  # "Date/Time Types", Special Values
 _TIME = r"(\d\d:\d\d:\d\d(?:\.\d{1,6})?)"
 _PG_OFFSET = r"([+-]\d\d(?::\d\d(?::\d\d)?)?)"
 _ISO_OFFSET = r"(Z|[+-]\d\d:\d\d(?::\d\d)?)"

@@ -1,6 +1,8 @@
 """What a PostgreSQL type is, as far as its values' text form needs to know.
 
 Whoever reads the catalog (`pg_type`, `pg_attribute`, `pg_range`) builds these; the built-in types need no catalog.
+
+Specification: PostgreSQL manual, System Catalogs, "pg_type".
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a request to somebody else's server may consist of: an address, and headers."""
+"""What a request to somebody else's server may consist of: an address, and headers.
+
+Specification: RFC 3986 (addresses), RFC 9110 (headers).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from headgate.model import ConfigError
 
 __all__ = ["address_of", "check_header", "split_url"]
 
+# RFC 9110, 5.6.2 (token) and 5.5 (field values), of which only ASCII is sent.
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[ -~\t]*")
 # These belong to the connection, or are made anew for every request.

@@ -6,6 +6,9 @@
 
 The last two sign the time, so that an old request cannot be sent again. Several secrets may be valid while one
 replaces another: a signature by any of them is good. Checks take as long for a wrong signature as for a right one.
+
+Specification: GitHub documentation, "Validating webhook deliveries"; Stripe documentation, webhook signatures;
+Standard Webhooks, "Signature scheme"; RFC 2104 (HMAC).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """How Debezium writes a column: as what JSON, under which schema, and what stands for a value that nobody sent.
 
 `rule` and `param` say the same to a compiled decoder; "slow" is whatever has no rule there.
+
+Specification: Debezium documentation, PostgreSQL connector, "Data type mappings".
 """
 
 from __future__ import annotations

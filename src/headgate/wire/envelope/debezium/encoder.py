@@ -1,4 +1,7 @@
-"""Events as Debezium would publish them."""
+"""Events as Debezium would publish them.
+
+Specification: Debezium documentation, PostgreSQL connector, "Data change events".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Debezium's own options, with its own defaults."""
+"""Debezium's own options, with its own defaults.
+
+Specification: Debezium documentation, PostgreSQL connector, "Connector properties".
+"""
 
 from __future__ import annotations
 

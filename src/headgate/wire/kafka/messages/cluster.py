@@ -1,4 +1,8 @@
-"""What there is: brokers, topics, partitions."""
+"""What there is: brokers, topics, partitions.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-700 (DescribeCluster), KIP-966
+(DescribeTopicPartitions).
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ class MetadataRequest(Body, frozen=True):
     topics: Annotated[tuple[AskedTopic, ...] | None, nullable(1)] = ()
     allow_auto_topic_creation: Annotated[Bool, since(4)] = True
     include_cluster_authorized_operations: Annotated[Bool, between(8, 10)] = False
-    include_topic_authorized_operations: Annotated[Bool, since(8)] = False
+    include_topic_authorized_operations: Annotated[Bool, since(8)] = False  # KIP-430
 
 
 class Broker(Body, frozen=True):
@@ -93,7 +97,7 @@ class DescribeClusterRequest(Body, frozen=True):
     """Ask for the brokers and the cluster id."""
 
     include_cluster_authorized_operations: Bool = False
-    endpoint_type: Annotated[Int8, since(1)] = 1
+    endpoint_type: Annotated[Int8, since(1)] = 1  # KIP-919
     include_fenced_brokers: Annotated[Bool, since(2)] = False
 
 

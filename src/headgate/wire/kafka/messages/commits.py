@@ -1,4 +1,7 @@
-"""A group's offsets: stored, asked for, forgotten."""
+"""A group's offsets: stored, asked for, forgotten.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-496 (OffsetDelete).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class CommitPartition(Body, frozen=True):
 
     partition_index: Int32 = 0
     committed_offset: Int64 = 0
-    committed_leader_epoch: Annotated[Int32, since(6)] = -1
+    committed_leader_epoch: Annotated[Int32, since(6)] = -1  # KIP-320
     committed_metadata: String | None = ""
 
 
@@ -59,7 +62,7 @@ class OffsetCommitRequest(Body, frozen=True):
     group_id: String = ""
     generation_id_or_member_epoch: Int32 = -1
     member_id: String = ""
-    group_instance_id: Annotated[String | None, since(7)] = None
+    group_instance_id: Annotated[String | None, since(7)] = None  # KIP-345
     retention_time_ms: Annotated[Int64, between(2, 4)] = -1
     topics: tuple[CommitTopic, ...] = ()
 
@@ -106,7 +109,7 @@ class OffsetFetchGroup(Body, frozen=True):
 
     group_id: String = ""
     member_id: Annotated[String | None, since(9)] = None
-    member_epoch: Annotated[Int32, since(9)] = -1
+    member_epoch: Annotated[Int32, since(9)] = -1  # KIP-848
     topics: tuple[OffsetFetchGroupTopic, ...] | None = ()
 
 
@@ -115,8 +118,8 @@ class OffsetFetchRequest(Body, frozen=True):
 
     group_id: Annotated[String, between(1, 7)] = ""
     topics: Annotated[tuple[OffsetFetchTopic, ...] | None, between(1, 7), nullable(2)] = ()
-    groups: Annotated[tuple[OffsetFetchGroup, ...], since(8)] = ()
-    require_stable: Annotated[Bool, since(7)] = False
+    groups: Annotated[tuple[OffsetFetchGroup, ...], since(8)] = ()  # KIP-709
+    require_stable: Annotated[Bool, since(7)] = False  # KIP-447
 
 
 class FetchedOffset(Body, frozen=True):

@@ -1,4 +1,7 @@
-"""Settings of topics and brokers."""
+"""Settings of topics and brokers.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-133, KIP-339 (changes of single keys).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class DescribeConfigsRequest(Body, frozen=True):
 
     resources: tuple[DescribeConfigsResource, ...] = ()
     include_synonyms: Bool = False
-    include_documentation: Annotated[Bool, since(3)] = False
+    include_documentation: Annotated[Bool, since(3)] = False  # KIP-569
 
 
 class ConfigSynonym(Body, frozen=True):

@@ -1,4 +1,7 @@
-"""Consumer groups whose partitions the server assigns (KIP-848)."""
+"""Consumer groups whose partitions the server assigns (KIP-848).
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-848.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reading the log."""
+"""Reading the log.
+
+Specification: Apache Kafka protocol guide, "The Messages".
+"""
 
 from __future__ import annotations
 
@@ -48,12 +51,12 @@ class FetchPartition(Body, frozen=True):
     """Where to read, and how much."""
 
     partition: Int32 = 0
-    current_leader_epoch: Annotated[Int32, since(9)] = -1
+    current_leader_epoch: Annotated[Int32, since(9)] = -1  # KIP-320
     fetch_offset: Int64 = 0
     last_fetched_epoch: Annotated[Int32, since(12)] = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
     partition_max_bytes: Int32 = 0
-    replica_directory_id: Annotated[Uuid, since(17), tag(0)] = NO_UUID
+    replica_directory_id: Annotated[Uuid, since(17), tag(0)] = NO_UUID  # KIP-853
     high_watermark: Annotated[Int64, since(18), tag(1)] = 9223372036854775807
 
 
@@ -61,7 +64,7 @@ class FetchTopic(Body, frozen=True):
     """By name up to version 12, by id from version 13 on."""
 
     topic: Annotated[String, between(4, 12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = NO_UUID
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID  # KIP-516
     partitions: tuple[FetchPartition, ...] = ()
 
 
@@ -78,16 +81,16 @@ class FetchRequest(Body, frozen=True):
 
     cluster_id: Annotated[String | None, since(12), tag(0)] = None
     replica_id: Annotated[Int32, between(4, 14)] = -1
-    replica_state: Annotated[ReplicaState, since(15), tag(1)] = ReplicaState()
+    replica_state: Annotated[ReplicaState, since(15), tag(1)] = ReplicaState()  # KIP-903
     max_wait_ms: Int32 = 0
     min_bytes: Int32 = 0
     max_bytes: Int32 = 2147483647
     isolation_level: Int8 = 0
-    session_id: Annotated[Int32, since(7)] = 0
+    session_id: Annotated[Int32, since(7)] = 0  # KIP-227
     session_epoch: Annotated[Int32, since(7)] = -1
     topics: tuple[FetchTopic, ...] = ()
     forgotten_topics_data: Annotated[tuple[ForgottenTopic, ...], since(7)] = ()
-    rack_id: Annotated[String, since(11)] = ""
+    rack_id: Annotated[String, since(11)] = ""  # KIP-392
 
 
 class DivergingEpoch(Body, frozen=True):
@@ -142,7 +145,7 @@ class FetchResponse(Body, frozen=True):
     error_code: Annotated[Int16, since(7)] = 0
     session_id: Annotated[Int32, since(7)] = 0
     responses: tuple[FetchedTopic, ...] = ()
-    node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(16), tag(0)] = ()
+    node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(16), tag(0)] = ()  # KIP-951
 
 
 FETCH = Api(1, FetchRequest, FetchResponse, first=4, last=18, flexible=12)

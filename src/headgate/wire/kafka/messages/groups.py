@@ -1,4 +1,7 @@
-"""Groups, as an administrator sees them."""
+"""Groups, as an administrator sees them.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-229 (DeleteGroups).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ __all__ = [
 class ListGroupsRequest(Body, frozen=True):
     """Ask for the groups, by state and type."""
 
-    states_filter: Annotated[tuple[String, ...], since(4)] = ()
-    types_filter: Annotated[tuple[String, ...], since(5)] = ()
+    states_filter: Annotated[tuple[String, ...], since(4)] = ()  # KIP-518
+    types_filter: Annotated[tuple[String, ...], since(5)] = ()  # KIP-848
 
 
 class ListedGroup(Body, frozen=True):
@@ -52,7 +55,7 @@ class DescribeGroupsRequest(Body, frozen=True):
     """Ask for classic groups."""
 
     groups: tuple[String, ...] = ()
-    include_authorized_operations: Annotated[Bool, since(3)] = False
+    include_authorized_operations: Annotated[Bool, since(3)] = False  # KIP-430
 
 
 class DescribedGroupMember(Body, frozen=True):

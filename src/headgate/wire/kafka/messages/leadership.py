@@ -1,4 +1,8 @@
-"""Leadership and quorum: elections, reassignments, the quorum; and what producers and transactions do."""
+"""Leadership and quorum: elections, reassignments, the quorum; and what producers and transactions do.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-455 (reassignments), KIP-460 (elections), KIP-595
+(DescribeQuorum), KIP-664 (DescribeProducers, DescribeTransactions, ListTransactions).
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,7 @@ class ElectTopic(Body, frozen=True):
 class ElectLeadersRequest(Body, frozen=True):
     """Have leaders elected; null means of all partitions."""
 
-    election_type: Annotated[Int8, since(1)] = 0
+    election_type: Annotated[Int8, since(1)] = 0  # KIP-460
     topic_partitions: tuple[ElectTopic, ...] | None = ()
     timeout_ms: Int32 = 60000
 
@@ -101,7 +105,7 @@ class AlterPartitionReassignmentsRequest(Body, frozen=True):
     """Move partitions."""
 
     timeout_ms: Int32 = 60000
-    allow_replication_factor_change: Annotated[Bool, since(1)] = True
+    allow_replication_factor_change: Annotated[Bool, since(1)] = True  # KIP-860
     topics: tuple[ReassignTopic, ...] = ()
 
 
@@ -192,9 +196,9 @@ class QuorumReplica(Body, frozen=True):
     """A voter or an observer."""
 
     replica_id: Int32 = 0
-    replica_directory_id: Annotated[Uuid, since(2)] = NO_UUID
+    replica_directory_id: Annotated[Uuid, since(2)] = NO_UUID  # KIP-853
     log_end_offset: Int64 = 0
-    last_fetch_timestamp: Annotated[Int64, since(1)] = -1
+    last_fetch_timestamp: Annotated[Int64, since(1)] = -1  # KIP-836
     last_caught_up_timestamp: Annotated[Int64, since(1)] = -1
 
 
@@ -239,7 +243,7 @@ class DescribeQuorumResponse(Body, frozen=True):
     error_code: Int16 = 0
     error_message: Annotated[String | None, since(2)] = ""
     topics: tuple[QuorumTopic, ...] = ()
-    nodes: Annotated[tuple[QuorumNode, ...], since(2)] = ()
+    nodes: Annotated[tuple[QuorumNode, ...], since(2)] = ()  # KIP-853
 
 
 class ListTransactionsRequest(Body, frozen=True):
@@ -247,7 +251,7 @@ class ListTransactionsRequest(Body, frozen=True):
 
     state_filters: tuple[String, ...] = ()
     producer_id_filters: tuple[Int64, ...] = ()
-    duration_filter: Annotated[Int64, since(1)] = -1
+    duration_filter: Annotated[Int64, since(1)] = -1  # KIP-994
     transactional_id_pattern: Annotated[String | None, since(2)] = None
 
 

@@ -1,4 +1,8 @@
-"""Classic consumer groups, as their members see them."""
+"""Classic consumer groups, as their members see them.
+
+Specification: Apache Kafka protocol guide, "The Messages". What members say to one another is in bytes that no
+server reads: Kafka's "ConsumerProtocol".
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class FindCoordinatorRequest(Body, frozen=True):
 
     key: Annotated[String, between(0, 3)] = ""
     key_type: Annotated[Int8, since(1)] = 0
-    coordinator_keys: Annotated[tuple[String, ...], since(4)] = ()
+    coordinator_keys: Annotated[tuple[String, ...], since(4)] = ()  # KIP-699
 
 
 class Coordinator(Body, frozen=True):
@@ -75,12 +79,12 @@ class JoinGroupRequest(Body, frozen=True):
 
     group_id: String = ""
     session_timeout_ms: Int32 = 0
-    rebalance_timeout_ms: Annotated[Int32, since(1)] = -1
+    rebalance_timeout_ms: Annotated[Int32, since(1)] = -1  # KIP-62
     member_id: String = ""
-    group_instance_id: Annotated[String | None, since(5)] = None
+    group_instance_id: Annotated[String | None, since(5)] = None  # KIP-345
     protocol_type: String = ""
     protocols: tuple[JoinGroupProtocol, ...] = ()
-    reason: Annotated[String | None, since(8)] = None
+    reason: Annotated[String | None, since(8)] = None  # KIP-800
 
 
 class JoinedMember(Body, frozen=True):
@@ -97,10 +101,10 @@ class JoinGroupResponse(Body, frozen=True):
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     error_code: Int16 = 0
     generation_id: Int32 = -1
-    protocol_type: Annotated[String | None, since(7)] = None
+    protocol_type: Annotated[String | None, since(7)] = None  # KIP-559
     protocol_name: Annotated[String | None, nullable(7)] = ""
     leader: String = ""
-    skip_assignment: Annotated[Bool, since(9)] = False
+    skip_assignment: Annotated[Bool, since(9)] = False  # KIP-814
     member_id: String = ""
     members: tuple[JoinedMember, ...] = ()
 
@@ -119,7 +123,7 @@ class SyncGroupRequest(Body, frozen=True):
     generation_id: Int32 = 0
     member_id: String = ""
     group_instance_id: Annotated[String | None, since(3)] = None
-    protocol_type: Annotated[String | None, since(5)] = None
+    protocol_type: Annotated[String | None, since(5)] = None  # KIP-559
     protocol_name: Annotated[String | None, since(5)] = None
     assignments: tuple[MemberAssignment, ...] = ()
 
@@ -155,7 +159,7 @@ class LeavingMember(Body, frozen=True):
 
     member_id: String = ""
     group_instance_id: String | None = None
-    reason: Annotated[String | None, since(5)] = None
+    reason: Annotated[String | None, since(5)] = None  # KIP-800
 
 
 class LeaveGroupRequest(Body, frozen=True):

@@ -1,4 +1,7 @@
-"""Places in the log: by time, and by leader epoch."""
+"""Places in the log: by time, and by leader epoch.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-79 (offsets by time), KIP-101 (leader epochs).
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,9 @@ class ListOffsetsRequest(Body, frozen=True):
     """Ask for offsets by time; -2 is the earliest, -1 the latest, -3 that of the highest time."""
 
     replica_id: Int32 = 0
-    isolation_level: Annotated[Int8, since(2)] = 0
+    isolation_level: Annotated[Int8, since(2)] = 0  # KIP-98
     topics: tuple[ListOffsetsTopic, ...] = ()
-    timeout_ms: Annotated[Int32, since(10)] = 0
+    timeout_ms: Annotated[Int32, since(10)] = 0  # KIP-1075
 
 
 class ListedOffsetsPartition(Body, frozen=True):

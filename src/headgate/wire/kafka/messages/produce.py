@@ -1,4 +1,7 @@
-"""Appending to the log."""
+"""Appending to the log.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-98 (producer ids and transactions).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class ProduceTopic(Body, frozen=True):
     """By name up to version 12, by id from version 13 on."""
 
     name: Annotated[String, between(3, 12)] = ""
-    topic_id: Annotated[Uuid, since(13)] = NO_UUID
+    topic_id: Annotated[Uuid, since(13)] = NO_UUID  # KIP-516
     partition_data: tuple[ProducePartition, ...] = ()
 
 
@@ -75,7 +78,7 @@ class ProducedPartition(Body, frozen=True):
     base_offset: Int64 = 0
     log_append_time_ms: Int64 = -1
     log_start_offset: Annotated[Int64, since(5)] = -1
-    record_errors: Annotated[tuple[RecordError, ...], since(8)] = ()
+    record_errors: Annotated[tuple[RecordError, ...], since(8)] = ()  # KIP-467
     error_message: Annotated[String | None, since(8)] = None
     current_leader: Annotated[LeaderIdAndEpoch, since(10), tag(0)] = LeaderIdAndEpoch()
 
@@ -93,7 +96,7 @@ class ProduceResponse(Body, frozen=True):
 
     responses: tuple[ProducedTopic, ...] = ()
     throttle_time_ms: Int32 = 0
-    node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(10), tag(0)] = ()
+    node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(10), tag(0)] = ()  # KIP-951
 
 
 class InitProducerIdRequest(Body, frozen=True):
@@ -101,9 +104,9 @@ class InitProducerIdRequest(Body, frozen=True):
 
     transactional_id: String | None = ""
     transaction_timeout_ms: Int32 = 0
-    producer_id: Annotated[Int64, since(3)] = -1
+    producer_id: Annotated[Int64, since(3)] = -1  # KIP-360
     producer_epoch: Annotated[Int16, since(3)] = -1
-    enable2_pc: Annotated[Bool, since(6)] = False
+    enable2_pc: Annotated[Bool, since(6)] = False  # KIP-939
     keep_prepared_txn: Annotated[Bool, since(6)] = False
 
 

@@ -1,4 +1,8 @@
-"""Access and quotas: ACLs, SCRAM credentials, quotas."""
+"""Access and quotas: ACLs, SCRAM credentials, quotas.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-140 (ACLs), KIP-290 (patterns), KIP-546 (quotas),
+KIP-554 (SCRAM).
+"""
 
 from __future__ import annotations
 

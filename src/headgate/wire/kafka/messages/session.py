@@ -1,4 +1,7 @@
-"""How a connection begins: which APIs there are, and who is speaking."""
+"""How a connection begins: which APIs there are, and who is speaking.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-35 (ApiVersions), KIP-43 and KIP-152 (SASL).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ __all__ = [
 class ApiVersionsRequest(Body, frozen=True):
     """Ask which APIs and versions are served; the first request of a connection."""
 
-    client_software_name: Annotated[String, since(3)] = ""
+    client_software_name: Annotated[String, since(3)] = ""  # KIP-511
     client_software_version: Annotated[String, since(3)] = ""
 
 
@@ -60,7 +63,7 @@ class ApiVersionsResponse(Body, frozen=True):
     error_code: Int16 = 0
     api_keys: tuple[ApiVersion, ...] = ()
     throttle_time_ms: Annotated[Int32, since(1)] = 0
-    supported_features: Annotated[tuple[SupportedFeature, ...], since(3), tag(0)] = ()
+    supported_features: Annotated[tuple[SupportedFeature, ...], since(3), tag(0)] = ()  # KIP-584
     finalized_features_epoch: Annotated[Int64, since(3), tag(1)] = -1
     finalized_features: Annotated[tuple[FinalizedFeature, ...], since(3), tag(2)] = ()
     zk_migration_ready: Annotated[Bool, since(3), tag(3)] = False
@@ -94,7 +97,7 @@ class SaslAuthenticateResponse(Body, frozen=True):
     error_code: Int16 = 0
     error_message: String | None = ""
     auth_bytes: Bytes = b""
-    session_lifetime_ms: Annotated[Int64, since(1)] = 0
+    session_lifetime_ms: Annotated[Int64, since(1)] = 0  # KIP-368
 
     def __repr__(self) -> str:
         return f"SaslAuthenticateResponse(error_code={self.error_code}, auth_bytes=***)"

@@ -1,4 +1,7 @@
-"""Parts that several messages have in common."""
+"""Parts that several messages have in common.
+
+Specification: Apache Kafka protocol guide, "The Messages".
+"""
 
 from __future__ import annotations
 

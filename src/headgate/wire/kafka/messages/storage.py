@@ -1,4 +1,7 @@
-"""Room on disk: how much is taken, and how to free it."""
+"""Room on disk: how much is taken, and how to free it.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-107 (DeleteRecords), KIP-113 (DescribeLogDirs).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ class DescribedLogDir(Body, frozen=True):
     error_code: Int16 = 0
     log_dir: String = ""
     topics: tuple[DescribedLogDirTopic, ...] = ()
-    total_bytes: Annotated[Int64, since(4)] = -1
+    total_bytes: Annotated[Int64, since(4)] = -1  # KIP-827
     usable_bytes: Annotated[Int64, since(4)] = -1
     is_cordoned: Annotated[Bool, since(5)] = False
 

@@ -1,4 +1,7 @@
-"""Topics made, grown and deleted."""
+"""Topics made, grown and deleted.
+
+Specification: Apache Kafka protocol guide, "The Messages"; KIP-4, KIP-195 (CreatePartitions).
+"""
 
 from __future__ import annotations
 
@@ -89,13 +92,13 @@ class CreatedTopic(Body, frozen=True):
     """The answer for one topic."""
 
     name: String = ""
-    topic_id: Annotated[Uuid, since(7)] = NO_UUID
+    topic_id: Annotated[Uuid, since(7)] = NO_UUID  # KIP-516
     error_code: Int16 = 0
     error_message: String | None = ""
     topic_config_error_code: Annotated[Int16, since(5), tag(0)] = 0
     num_partitions: Annotated[Int32, since(5)] = -1
     replication_factor: Annotated[Int16, since(5)] = -1
-    configs: Annotated[tuple[CreatedTopicConfig, ...] | None, since(5)] = ()
+    configs: Annotated[tuple[CreatedTopicConfig, ...] | None, since(5)] = ()  # KIP-525
 
 
 class CreateTopicsResponse(Body, frozen=True):
