@@ -120,7 +120,7 @@ def test_trouble_is_seen_from_outside(config: Path, fresh_database: str, topic: 
             assert "take_inbox" in told["troubles"]["inbox"]
             assert 'headgate_gateway_trouble{part="inbox"} 1.0' in httpx.get(f"{url}/metrics").text
             page = httpx.get(f"{url}/").text
-            assert '<span class="pill warn">degraded</span>' in page
+            assert re.search(r'<span class="pill warn"><span aria-hidden="true">.</span> degraded</span>', page)
             assert re.search(r'<p class="bad">inbox does not work: [^<]*take_inbox', page)
             admin.execute("alter function kafka.take_inbox_away rename to take_inbox")
         wait_for(lambda: httpx.get(f"{url}/ready").status_code == 200, "it never recovered")

@@ -7,69 +7,15 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.groups.classic import ClassicGroup, Phase
-from headgate.gateway.groups.group import Client
-from headgate.gateway.groups.settings import GroupSettings
+from headgate.gateway.groups.classic import Phase
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.membership import (
     JoinGroupProtocol,
-    JoinGroupRequest,
-    MemberAssignment,
     SyncGroupRequest,
 )
 from headgate.wire.kafka.refusal import Refused
-
-SETTINGS = GroupSettings(initial_rebalance_delay_s=1.0, max_members=3)
-OLD = Client("c", "h", 3)  # joins at once, without asking for an id first
-
-
-class Driver:
-    """A group with a clock, whose answers are kept by ticket."""
-
-    def __init__(self, settings: GroupSettings = SETTINGS) -> None:
-        self.group = ClassicGroup(settings)
-        self.now = 0.0
-        self.answers: dict[object, Any] = {}
-
-    def join(self, ticket: str, member_id: str = "", client: Client = OLD, **fields: Any) -> None:
-        names = fields.pop("names", ("range",))
-        defaults: dict[str, Any] = {
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 20_000,
-            "protocol_type": "consumer",
-            "protocols": tuple(JoinGroupProtocol(each, ticket.encode()) for each in names),
-        }
-        request = JoinGroupRequest(group_id="g", member_id=member_id, **(defaults | fields))
-        self.group.join(request, client, ticket, self.now)
-        self.collect()
-
-    def sync(self, ticket: str, member_id: str, generation: int, **assignments: bytes) -> None:
-        shares = tuple(MemberAssignment(key, share) for key, share in assignments.items())
-        self.group.sync(SyncGroupRequest("g", generation, member_id, assignments=shares), ticket, self.now)
-        self.collect()
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        self.group.tick(self.now)
-        self.collect()
-
-    def collect(self) -> None:
-        self.answers |= dict(self.group.take_answers())
-
-    def start(self, *tickets: str, static: bool = False) -> list[str]:
-        """A stable group, whose members have their tickets as assignment; their ids."""
-        for ticket in tickets:
-            self.join(ticket, group_instance_id=ticket if static else None)
-        self.wait(1.0)
-        ids = [self.answers[ticket].member_id for ticket in tickets]
-        assert self.group.leader == ids[0]
-        shares = {key: ticket.encode() for key, ticket in zip(ids, tickets, strict=True)}
-        for key, ticket in zip(ids, tickets, strict=True):
-            request = tuple(MemberAssignment(*each) for each in shares.items())
-            self.group.sync(SyncGroupRequest("g", self.group.generation, key, assignments=request), ticket, self.now)
-        self.collect()
-        assert self.group.phase is Phase.STABLE
-        return ids
+from tests.unit.groups.group_drivers import OLD, SETTINGS
+from tests.unit.groups.group_drivers import ClassicDriver as Driver
 
 
 def refusal(call: Any, *values: Any, **fields: Any) -> ErrorCode:

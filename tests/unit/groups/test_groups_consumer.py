@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from headgate.gateway.groups.consumer import ConsumerGroup, Topics
+from headgate.gateway.groups.consumer import Topics
 from headgate.gateway.groups.group import Client
-from headgate.gateway.groups.settings import GroupSettings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.consumer_groups import (
-    AssignedTopic,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from headgate.wire.kafka.refusal import Refused
-
-TOPIC = UUID(int=7)
-
-
-class Driver:
-    """A group with a clock and one topic."""
-
-    def __init__(self, partitions: int = 4) -> None:
-        self.group = ConsumerGroup(GroupSettings(max_members=2))
-        self.partitions = partitions
-        self.now = 0.0
-
-    def find(self, name: str) -> tuple[UUID, int] | None:
-        return (TOPIC, self.partitions) if name == "t" else None
-
-    def beat(self, member_id: str, epoch: int = 0, **fields: Any) -> ConsumerGroupHeartbeatResponse:
-        enter: dict[str, Any] = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ("t",)} if epoch == 0 else {}
-        owned = fields.pop("owns", None)
-        if owned is not None:
-            fields["topic_partitions"] = (AssignedTopic(TOPIC, tuple(owned)),) if owned else ()
-        request = ConsumerGroupHeartbeatRequest("g", member_id, epoch, **(enter | fields))
-        topics = Topics(self.find, {"t.*": frozenset({"t"})})
-        answer = self.group.heartbeat(request, Client("c", "h", 1), topics, self.now)
-        self.group.take_changes()
-        return answer
-
-    def refusal(self, member_id: str, epoch: int = 0, **fields: Any) -> ErrorCode:
-        with pytest.raises(Refused) as refused:
-            self.beat(member_id, epoch, **fields)
-        return refused.value.code
+from tests.unit.groups.group_drivers import ConsumerDriver as Driver
 
 
 def share(answer: ConsumerGroupHeartbeatResponse) -> list[int] | None:

@@ -7,7 +7,7 @@ assignment that was computed last. A member's own epoch says which target it has
     2. it gets the target's epoch, and of its new partitions those that nobody else holds any more.
 
 So a partition never has two owners, and a commit with an old epoch is recognised. Members that change nothing only
-refresh their deadline: their heartbeats cost no write.
+refresh their deadline: their heartbeats cost no write. docs/gateway.md has the states of a group as a table.
 """
 
 from __future__ import annotations

@@ -113,10 +113,23 @@ def _broker_configs(context: Context, name: str) -> Iterable[DescribedConfig]:
     if not name.isdecimal() or int(name) not in {broker.node_id for broker in context.cluster.live()}:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")
     broker = next(each for each in context.cluster.live() if each.node_id == int(name))
-    protocol = _protocol(context)
-    address = f"{protocol}://{broker.host}:{broker.port}"
+    address = f"{_protocol(context)}://{broker.host}:{broker.port}"
+    return [
+        DescribedConfig(
+            name=key,
+            value=value,
+            read_only=True,
+            config_source=_Source.STATIC_BROKER,
+            config_type=kind,
+            documentation=None,
+        )
+        for key, value, kind in _broker_settings(context, name, address)
+    ]
+
+
+def _broker_settings(context: Context, name: str, address: str) -> list[tuple[str, str, ConfigType]]:
     options = context.options
-    settings: list[tuple[str, str, ConfigType]] = [
+    return [
         ("advertised.listeners", address, ConfigType.STRING),
         ("listeners", address, ConfigType.STRING),
         ("auto.create.topics.enable", str(options.auto_create_topics).lower(), ConfigType.BOOLEAN),
@@ -139,17 +152,6 @@ def _broker_configs(context: Context, name: str) -> Iterable[DescribedConfig]:
         ("socket.request.max.bytes", str(options.max_frame_bytes), ConfigType.INT),
         ("transaction.state.log.replication.factor", "1", ConfigType.INT),
         ("unclean.leader.election.enable", "false", ConfigType.BOOLEAN),
-    ]
-    return [
-        DescribedConfig(
-            name=key,
-            value=value,
-            read_only=True,
-            config_source=_Source.STATIC_BROKER,
-            config_type=kind,
-            documentation=None,
-        )
-        for key, value, kind in settings
     ]
 
 
