@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     UNIQUE (message_id, destination, stream, topic)
 )
 """
-_SCRIPTS = (_FIRST,)
+_SCRIPTS = (_FIRST,)  # files keep their checksums: not a blank of one that was released may change
 _COLUMNS = (
     "message_id, destination, stream, topic, reason, error, position, partition_key, partition, payload, epoch, "
     "batch_id, at"

@@ -31,8 +31,11 @@ class SqliteBackend:
                 self._connection, scripts("sqlite"), what="the relay's accounts and hosts", where=str(path)
             )
         except sqlite3.DatabaseError as error:
-            self._connection.close()
+            self.close()
             raise StateError(f"{path} is no store of a relay: {error}", remedy="give another path") from error
+        except StateError:
+            self.close()
+            raise
 
     def accounts(self, dids: Sequence[str]) -> list[AccountRow]:
         found = (self._connection.execute(statements()["account"], {"did": did}).fetchone() for did in dids)
