@@ -7,7 +7,6 @@ length and MessagePack. It ends with its input. It opens nothing and keeps nothi
 from __future__ import annotations
 
 import enum
-import signal
 import sys
 import time
 from functools import lru_cache
@@ -130,7 +129,6 @@ def _guarded(ask: Ask, policy: Policy) -> Said:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the relay, which then ends the input
     policy = msgspec.json.decode(sys.stdin.buffer.readline(), type=Policy)
     serve(sys.stdin.buffer, sys.stdout.buffer, policy)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from headgate.model import ConnectError
 from headgate.relay.validate import validate
 from headgate.relay.verdict import Accepted, NeedsDocument, Policy, Rejected, RepoState, Verdict
 from headgate.relay.worker import Ask, Reply, Said, size_head
-from headgate.runtime.child import options_line
+from headgate.runtime.child import end_async_child, start_async_child
 from headgate.wire.atproto import Commit, DidDocument, Frame, Reason, read_car, read_event, without_handle
 from headgate.wire.atproto.events import Event
 
@@ -34,6 +33,7 @@ __all__ = ["Judge", "Judged", "ProcessJudge", "Question", "decide", "open_judges
 logger = logging.getLogger(__name__)
 
 _LONG_S = 0.002  # after a verdict that took longer, others have their turn
+_STOP_S = 2.0
 _DEADLY_S = 1.0  # what a frame is charged that ended a validator
 
 
@@ -144,29 +144,14 @@ class ProcessJudge:
                 return
             await self.stop()
             self.restarts += 1
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "headgate.relay.worker",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-            )
-            assert self._process.stdin is not None
-            self._process.stdin.write(options_line(self._policy))
+            self._process = await start_async_child("headgate.relay.worker", self._policy)
             self._reader = asyncio.create_task(self._read())
 
     async def stop(self) -> None:
         process, self._process = self._process, None
         reader, self._reader = self._reader, None
         if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()  # which is how a worker is told to end
-            with suppress(TimeoutError):
-                async with asyncio.timeout(2):
-                    await process.wait()
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await end_async_child(process, _STOP_S)
         if reader is not None:
             await asyncio.gather(reader, return_exceptions=True)
 

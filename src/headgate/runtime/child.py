@@ -2,9 +2,14 @@
 
 Both are JSON, one object per line: in go the options; out come `{"ready": ...}` or `{"error": ...}`, `{"log": ...}`,
 and `{"metrics": ...}` every second. A child ends when its standard input is closed, so it cannot outlive whoever
-started it. Children that answer in another way, the readers of changes and the relay's validators, keep the other half.
+started it.
 
-The parent's side: `start_child`, `await_ready`, `end_child`. The child's: `run_child`, `ready`, `until_closed`.
+Two kinds of children say other things: the reader of a spool speaks by a file, since processes that did not start it
+must know its state, and the relay's validators answer batches in MessagePack, thousands in a second. They are started
+and ended like the others.
+
+The parent's side: `start_child`, `await_ready`, `end_child`, and `start_async_child` and `end_async_child` for those
+who talk with a child from an event loop. The child's: `run_child`, `ready`, `until_closed`.
 """
 
 from __future__ import annotations
@@ -26,12 +31,14 @@ from headgate.runtime.worker_log import own_fields
 
 __all__ = [
     "await_ready",
+    "end_async_child",
     "end_child",
     "log_told",
     "options_line",
     "ready",
     "run_child",
     "say",
+    "start_async_child",
     "start_child",
     "until_closed",
 ]
@@ -43,13 +50,27 @@ def start_child(
     module: str, options: object, *, stdout: IO[bytes] | int = subprocess.PIPE, stderr: IO[bytes] | int | None = None
 ) -> subprocess.Popen[bytes]:
     """Start `python -m module`, in a session of its own, since Ctrl-C in a terminal is not for it; tell its options."""
-    command = [sys.executable, "-m", module]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True)
+    child = subprocess.Popen(
+        _command(module), stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True
+    )
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it ended at once; what it said is on its way
         child.stdin.write(options_line(options))
         child.stdin.flush()
     return child
+
+
+async def start_async_child(module: str, options: object) -> asyncio.subprocess.Process:
+    """Start `python -m module` as `start_child` does, with its output in this event loop."""
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*_command(module), stdin=pipe, stdout=pipe, start_new_session=True)
+    assert child.stdin is not None
+    child.stdin.write(options_line(options))
+    return child
+
+
+def _command(module: str) -> list[str]:
+    return [sys.executable, "-m", module]
 
 
 def options_line(options: object) -> bytes:
@@ -86,6 +107,18 @@ def end_child(child: subprocess.Popen[bytes], within_s: float) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
+
+
+async def end_async_child(child: asyncio.subprocess.Process, within_s: float) -> None:
+    """Close its input, and wait until it has ended; one that takes too long is killed."""
+    assert child.stdin is not None
+    child.stdin.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await child.wait()
+    if child.returncode is None:
+        child.kill()
+        await child.wait()
 
 
 def run_child(work: Callable[[bytes], None]) -> None:

@@ -6,7 +6,7 @@ import socket
 
 from headgate.model.errors import OccupiedError
 
-__all__ = ["listen"]
+__all__ = ["address_towards", "listen"]
 
 
 def listen(host: str, port: int, *, backlog: int, where: str, is_shared: bool = False) -> socket.socket:
@@ -33,3 +33,13 @@ def listen(host: str, port: int, *, backlog: int, where: str, is_shared: bool = 
             remedy=f"stop the other program, or set {where} to another number (0 picks a free one)",
         ) from None
     return listener
+
+
+def address_towards(host: str) -> str:
+    """Return the address that this machine has on the way to another one. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from headgate.cli.relay import relay
 from headgate.config import Config
-from headgate.control.dashboard.pages import _environment
-from headgate.control.dashboard.panels import PANELS
+from headgate.control.dashboard.history import History
+from headgate.control.dashboard.rendering import Renderer, View
+from headgate.control.dashboard.views import PAGES
 from headgate.control.relay import RelayProcess
 from headgate.relay.configured import settings_from
 from headgate.relay.options import RelayOptions
@@ -66,9 +67,9 @@ class Shown:
 
 
 def page(relay: dict[str, Any] | None) -> str:
-    (panel,) = [each for each in PANELS if each.name == "relay"]
-    found = panel.find(Shown(relay))  # type: ignore[arg-type]
-    return _environment().get_template("relay.html").render(panel=panel, **found)
+    (found,) = [each for each in PAGES if each.name == "relay"]
+    service: Any = lambda: Shown(relay)  # noqa: E731
+    return Renderer(service, History(service)).parts(View(found, (), may_act=False))["relay"]
 
 
 def test_the_table_says_how_the_relay_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.model import ConfigError, InternalError
-from headgate.runtime.child import await_ready, end_child, start_child
+from headgate.runtime.child import await_ready, end_async_child, end_child, start_async_child, start_child
 
 _WAIT_S = 60.0
 Start = Callable[[str], subprocess.Popen[bytes]]
@@ -106,3 +107,21 @@ def test_output_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with closing(child.stdin):
         assert child.wait(_WAIT_S) == 0
     assert (tmp_path / "log").read_text() == f'{{"directory":"{tmp_path}","count":3}}\n'
+
+
+@pytest.mark.parametrize(("work", "within_s", "code"), [("sys.stdin.read()", _WAIT_S, 0), ("time.sleep(600)", 0.1, -9)])
+def test_one_that_an_event_loop_talks_with_starts_and_ends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, within_s: float, code: int
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer = "print(sys.stdin.readline().strip(), os.getpgid(0) == os.getpid(), flush=True)"
+    (tmp_path / "the_child.py").write_text(f"import os, sys, time\n{answer}\n{work}\n")
+
+    async def talk() -> None:
+        child = await start_async_child("the_child", Options(tmp_path))
+        assert child.stdout is not None
+        assert await child.stdout.readline() == f'{{"directory":"{tmp_path}","count":3}} True\n'.encode()
+        await end_async_child(child, within_s)
+        assert child.returncode == code
+
+    asyncio.run(asyncio.wait_for(talk(), _WAIT_S))
