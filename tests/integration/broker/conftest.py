@@ -22,7 +22,8 @@ from headgate.broker.http.options import BrokerServerOptions
 from headgate.broker.http.server import BrokerServer
 from headgate.embedded import Endpoints
 from tests.integration.broker.brokers import Broker, Headgate, Original
-from tests.integration.broker.servers import CHOSEN, running_server
+from tests.integration.broker.servers import CHOSEN
+from tests.servers import running_server
 
 Connect = Callable[..., psycopg.Connection[Any]]
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from statistics import median
+from statistics import quantiles
 
 import psycopg
 import pytest
@@ -120,7 +120,9 @@ def test_events_arrive_soon(database: str) -> None:
                 await asyncio.sleep(max(0.0, next_at - time.monotonic()))
             async with asyncio.timeout(20):
                 await done.wait()
-            assert median(took_s) <= 0.05, sorted(took_s)[:: len(took_s) // 10]
+            # On a busy machine the slower ones wait for a processor. A timer would keep all of them waiting: if it ran
+            # every 250 ms, no quarter would be there in 50.
+            assert quantiles(took_s)[0] <= 0.05, sorted(took_s)[:: len(took_s) // 10]
 
     asyncio.run(story())
 

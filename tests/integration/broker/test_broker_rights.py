@@ -19,7 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headgate.broker import install
-from tests.integration.broker.servers import another_like, every_server, installation_of, running_server
+from tests.integration.broker.servers import another_like, every_server
+from tests.servers import programs_of, running_server
 
 pytestmark = every_server
 SEARCH = "-c search_path=headgate,pg_temp"
@@ -311,7 +312,7 @@ def test_a_consumer_gets_no_others_events_by_failing_on_them(db: Session, as_par
 
 def copy_to(server: str, source: str, target: str) -> str:
     """What pg_dump and pg_restore do by default; what they complained about."""
-    binaries = installation_of(server) / "bin"
+    binaries = programs_of(server)
     dumped = subprocess.run([binaries / "pg_dump", "-Fc", "-d", source], check=True, capture_output=True).stdout
     done = subprocess.run([binaries / "pg_restore", "-d", target], input=dumped, capture_output=True, check=False)
     return done.stderr.decode()
@@ -381,3 +382,24 @@ def test_an_upgrade_turns_old_rights_into_new_ones(database: str, db: Session, r
             "delete from dispatcher_state"):  # fmt: skip
             with pytest.raises(DENIED):
                 session.execute(statement.encode())
+
+
+def test_publishing_takes_nothing_from_the_callers_search_path(db: Session) -> None:
+    """Which no setting hides from these functions: they name what they need, and pay for no setting at every call."""
+    db.execute("create schema other")
+    db.execute("create table other.events (topic text, payload jsonb, metadata jsonb, id bigint default -1)")
+    for kind in ("text", "jsonb"):
+        statement = "create function other.unnest({0}[]) returns setof {0} language sql as 'select null::{0}'"
+        db.execute(statement.format(kind).encode())
+    db.execute("set search_path = other, pg_catalog")
+    db.execute("select headgate.publish('one', '1')")
+    db.execute("select headgate.publish('later', '2', due_at => now())")
+    db.execute("select headgate.publish_many(array['three', 'four'], array['3', '4']::jsonb[])")
+    assert db.execute("select from other.events").fetchall() == []
+    found = db.execute("select topic from headgate.events union all select topic from headgate.scheduled").fetchall()
+    assert found == [("one",), ("three",), ("four",), ("later",)]
+    settings = db.execute(
+        "select proname from pg_proc where pronamespace = 'headgate'::regnamespace and proconfig is not null"
+        " and proname in ('publish', 'publish_v1', 'publish_many')"
+    )
+    assert settings.fetchall() == []

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from headgate.broker import BrokerClient, Event
+from headgate.broker.reading import READ_AHEAD
 from tests.integration.broker.clients import ALL, Seen, connect, eventually, running, until
 
 COUNT = 20_000
@@ -60,28 +61,30 @@ def test_a_lease_that_is_lost_and_regained_during_a_slow_read(database: str) -> 
 
     async def story() -> None:
         seen = Seen()
-        may_go_on = asyncio.Event()
+        may_go_on = asyncio.Semaphore(0)  # once for each batch
 
         async def handle(events: Sequence[Event[Any]]) -> None:
-            await may_go_on.wait()
+            await may_go_on.acquire()
             await seen(events)
 
         slow = await psycopg.AsyncConnection.connect(database)  # in a transaction, whose lock delays the read
         client = BrokerClient(database, group="g", chunk=10)
         async with slow, running(client), await connect(database) as db:
             await client.register_reliable_handler(ALL, handle, name="h")
-            await publish_numbers(db, 20)
-            await eventually(lambda: len(client._readers["g"]._tenure.checkpoints) == 2)
+            await publish_numbers(db, 10 * (READ_AHEAD + 1))
+            # All is dispatched, and the reader waits with its hands full: what the lock meets next is its read.
+            await eventually(lambda: len(client._readers["g"]._tenure.checkpoints) == READ_AHEAD)
             tenure = client._readers["g"]._tenure
             await slow.execute("lock table headgate.config in access exclusive mode")
-            await publish_numbers(db, 10)
-            await db.execute("select poll_for_events_v1(100)")
+            may_go_on.release()
             await until(db, _waiting("read_next_events"))
             await db.execute("select release_group_v1('g', %s)", [client.id])
-            may_go_on.set()
+            may_go_on.release()
             await eventually(lambda: tenure.over)  # the acknowledgement was refused
             await slow.rollback()
-            await eventually(lambda: len({event.id for event in seen.events}) == 30)
+            for _ in range(2 * READ_AHEAD):
+                may_go_on.release()
+            await eventually(lambda: len({event.id for event in seen.events}) == 10 * (READ_AHEAD + 1))
 
     asyncio.run(story())
 
