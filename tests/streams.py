@@ -11,7 +11,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 __all__ = ["read_stream"]
 
 
-def read_stream(url: str | None, stream: str, expected: int, timeout_s: float = 30) -> list[Msg]:
+def read_stream(url: str | None, stream: str, expected: int, timeout_s: float = 100) -> list[Msg]:
     """All messages of a stream in order; waits for the expected number, and returns any beyond it, too."""
     assert url is not None
     return asyncio.run(_read(url, stream, expected, timeout_s))

@@ -87,6 +87,17 @@ def test_a_worker_python_without_pyarrow(project: Project, tmp_path: Path) -> No
     assert "pip install" in done.stderr
 
 
+@pytest.mark.spark
+def test_a_cluster_that_cannot_be(project: Project, endpoints: Endpoints) -> None:
+    """Spark itself refuses it, with a Java exception."""
+    nats = f'[nats]\nurl = "{endpoints.nats_url}"\n[spark]\nmaster = "local-cluster[1,1,100]"\n[control]\nport = 0\n'
+    project.write(nats + PIPELINE)
+    done = project.run("run", "--once")
+    assert done.returncode == 4
+    one_clear_message(done.stderr)
+    assert "Spark did not start on local-cluster[1,1,100]: Asked to launch cluster with 100 MiB" in done.stderr
+
+
 def test_a_taken_control_port(project: Project) -> None:
     import socket
 

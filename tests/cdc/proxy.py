@@ -28,7 +28,8 @@ T = TypeVar("T")
 class Proxy:
     """Listens on `port` from the moment it is entered. Its methods may be called from any thread."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, host: str = _LOOPBACK) -> None:
+        self.host = host
         self.port = 0
         self.accepted = 0
         self._target_port = target_port
@@ -75,7 +76,7 @@ class Proxy:
         self._over = asyncio.Event()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        server = await asyncio.start_server(self._accept, _LOOPBACK, 0)
+        server = await asyncio.start_server(self._accept, self.host, 0)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set_result(asyncio.get_running_loop())
         await self._over.wait()

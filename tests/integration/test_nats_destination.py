@@ -13,7 +13,7 @@ import pytest
 from headgate.destinations.base import Lane, SendResult, TopicDefaults
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, chains
 from headgate.embedded import Endpoints
-from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry
+from headgate.model import DeliveryError, HeadgateError, OccupiedError, Position, ProtocolError, Retry, record
 from headgate.pipeline.dispatch import ensure_all
 from headgate.wire.nats.fragments import FRAGMENT_HEADER, FragmentJoiner
 from tests.streams import read_stream
@@ -312,3 +312,46 @@ def test_what_is_foretold_of_a_topic_is_what_happens(
             return str(error)
 
     assert outcome(foretold) == outcome(lambda: asked.ensure_topic(stream, topic, defaults))
+
+
+def of_share(rows: pa.RecordBatch, share: str, behind: int) -> pa.RecordBatch:
+    told = {record.SHARE: share.encode(), record.BEHIND: f"db-{behind:016X}-".encode()}
+    return rows.replace_schema_metadata(told)
+
+
+def send_share(destination: NatsDestination, share: str, numbers: list[int], behind: int = 0) -> SendResult:
+    every = of_share(rows(destination.options, 0, 1000), share, behind).take(pa.array(numbers))
+    with destination.open(Lane().sharing(every)) as sender:
+        sender.send(every)
+        return sender.finish()
+
+
+def test_a_replay_of_shares_is_recognised_whatever_the_outage_lasted(options: NatsOptions) -> None:
+    """One share came further than the other when both were cut off; what each has sent is found among the other's."""
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 200))
+    even, odd = list(range(200, 400, 2)), list(range(201, 400, 2))
+    send_share(destination, "key 1/2", even[:10], 200)
+    send_share(destination, "key 2/2", odd[:70], 200)
+    send_share(destination, "key 1/2", even[10:20], 200)
+    again = send_share(destination, "key 2/2", odd, 200), send_share(destination, "key 1/2", even, 200)
+    assert [result.duplicates for result in again] == [70, 20]
+    assert sorted(int(payload) for payload in payloads(options, 400)) == list(range(400))
+
+
+def test_a_share_finds_its_place_in_a_stream_with_gaps(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 100))
+    send_share(destination, "key 1/1", [100, 101, 102], 100)
+    with JetStream.open(options) as jetstream:
+        for sequence in (1, 2, 50, 51, 75, 100, 102):
+            jetstream._call(f"STREAM.MSG.DELETE.{options.stream}", {"seq": sequence})
+        assert jetstream.message_ids(options.stream, f"db-{100:016X}-") == {f"db-{Position(n)}" for n in (100, 102)}
+        assert jetstream.message_ids(options.stream, f"db-{103:016X}-") == set()
+
+
+def test_a_share_of_another_origin_is_refused(options: NatsOptions) -> None:
+    destination = NatsDestination("d", options, exclusive=True)
+    send(destination, rows(options, 0, 3, origin="other"))
+    with pytest.raises(OccupiedError, match="somebody else writes"):
+        send_share(destination, "key 1/2", [3, 4])

@@ -18,12 +18,13 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from headgate.model import HeadgateError
+from headgate.model import HeadgateError, record
+from headgate.model.position import origin_of
 
 __all__ = ["OWN_LANE", "Destination", "Failure", "Lane", "LocalDestination", "SendResult", "Sender", "TopicDefaults"]
 
@@ -37,8 +38,23 @@ class Lane:
     task: int = 0
     epoch: int | None = None  # which version of the routes chose the topics; travels with every message
     partitions: Mapping[str, int] = field(default_factory=dict)  # of topics, as `ensure_topic` told
-    goes_on: bool = False  # right behind a lane of this process, whose end a destination may remember: see ADR 8
-    is_late: bool = False  # dead letters: not to be taken for old rows, nor to make newer ones look old
+    goes_on: bool = False  # follows the lane before without a gap, so its end may be taken from memory: see ADR 8
+    is_late: bool = False  # replay of dead letters: skip deduplication by position, and do not advance it
+    # Where several tasks send a batch between them: which rows these are, in the same words in every attempt, and an id
+    # that all rows of the batch are behind, and none of an earlier one. Empty where one task sends all, in one order.
+    share: str = ""
+    behind: str = ""
+
+    def writer(self, message_id: str) -> str:
+        """Return who writes the row of this id: whoever is told last ids apart has one for each order of rows."""
+        return f"{origin_of(message_id)}#{self.share}" if self.share else origin_of(message_id)
+
+    def sharing(self, rows: pa.RecordBatch) -> Lane:
+        """Return this lane for rows that say of which share they are."""
+        told = rows.schema.metadata or {}
+        if record.SHARE not in told:
+            return self
+        return replace(self, share=told[record.SHARE].decode(), behind=told[record.BEHIND].decode())
 
 
 OWN_LANE = Lane()
@@ -46,7 +62,7 @@ OWN_LANE = Lane()
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """How topics that headgate creates are made, as far as a kind knows such a thing."""
+    """Settings of topics that headgate creates; a kind ignores those that it does not have."""
 
     partitions: int = 1
     replicas: int = 1
@@ -68,7 +84,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of the rows of one lane at one destination."""
+    """Outcome of one lane at one destination."""
 
     destination: str
     rows: int
@@ -78,7 +94,7 @@ class SendResult:
     failures: tuple[dict[str, Any], ...] = ()  # `Failure.as_dict()`: the topics whose rows must be sent again
 
     def plus(self, other: SendResult) -> SendResult:
-        """What became of these rows and of others at the same destination."""
+        """Return the sum of this result and another of the same destination."""
         return SendResult(
             self.destination,
             self.rows + other.rows,
@@ -105,7 +121,7 @@ class Sender(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> SendResult:
-        """Wait until every row is safe or known not to be."""
+        """Wait until every row is durable; return the result, with the topics that failed. Raises HeadgateError."""
 
 
 class Destination(abc.ABC):
@@ -119,15 +135,20 @@ class Destination(abc.ABC):
         """Create or check what must exist before the first row. Idempotent; called before every start."""
 
     def check(self) -> str:
-        """On the driver: whether rows could be sent to it now, changing nothing. What was found; or raises."""
+        """Check on the driver that rows could be sent now, changing nothing; return what was found, or raise."""
         return ", ".join(str(value) for value in self.details().values())
 
     def last_message_id(self) -> str | None:
-        """On the driver, after `ensure`: the id of the newest message, where one pipeline has it all for itself."""
+        """Return the newest message id, if one pipeline alone writes here, or None. On the driver, after `ensure`."""
         return None
 
+    @property
+    def takes_shares(self) -> bool:
+        """Whether several tasks may send a batch between them, and a replay is still recognised as it is with one."""
+        return False
+
     def lost(self) -> str | None:
-        """On the driver, before `ensure`: what is gone although a pipeline has delivered to it; None if nothing is."""
+        """Return what has vanished since a pipeline delivered to it, or None. On the driver, before `ensure`."""
         return None
 
     def ensure_topic(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
@@ -146,16 +167,16 @@ class Destination(abc.ABC):
         return 1
 
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
-        """On the driver, after each batch: what its senders have reported."""
+        """Receive what the senders of a batch have reported. On the driver, after each batch."""
 
     def complete(self, batch_id: int, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
-        """On the driver, when every row of a batch is safe and before that is recorded; called again in a replay.
+        """Make a batch visible as a whole, for kinds that do (`by_batch`).
 
-        For kinds that make a batch visible as a whole.
+        On the driver, when every row of the batch is durable and before that is recorded; called again in a replay.
         """
 
     def details(self) -> dict[str, Any]:
-        """On the driver: what it says of itself, for the status."""
+        """Return what the status shows of this destination. On the driver."""
         return {}
 
     @abc.abstractmethod
@@ -164,7 +185,11 @@ class Destination(abc.ABC):
 
 
 class LocalDestination(Destination):
-    """A destination inside the driver process: rows come back to it once all others have them."""
+    """A destination inside the driver process. It receives a batch once all other destinations have it."""
+
+    @property
+    def takes_shares(self) -> bool:
+        return True
 
     @abc.abstractmethod
     def accept(self, rows: pa.Table) -> None:

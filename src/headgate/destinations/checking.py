@@ -7,9 +7,10 @@ from pathlib import Path
 
 import psycopg
 
-from headgate.model import AuthError
+from headgate.destinations.base import Lane
+from headgate.model import AuthError, ConfigError
 
-__all__ = ["check_directory", "check_schema"]
+__all__ = ["check_directory", "check_one_task", "check_schema"]
 
 _SCHEMA = """
 select current_database() as database, to_regnamespace(%s) is not null as is_there,
@@ -29,6 +30,16 @@ def check_schema(connection: psycopg.Connection, schema: str) -> str:
             remedy=f"GRANT CREATE ON DATABASE {database} TO the role, or make it as somebody who may",
         )
     return f"schema {schema} in {database}" if is_there else f"schema {schema} is made in {database} at the first start"
+
+
+def check_one_task(lane: Lane) -> None:
+    """Raise ConfigError unless the lane is the only one of its batch, as rows in one order must have it."""
+    if lane.task:
+        raise ConfigError(
+            "rows of several tasks at once have no common order",
+            where="exclusive",
+            remedy="set exclusive = false on the destination, or read the source in one partition",
+        )
 
 
 def check_directory(path: str) -> str:

@@ -7,6 +7,7 @@ with an underscore. Dispatch turns every row into the delivery columns, which is
 from __future__ import annotations
 
 __all__ = [
+    "BEHIND",
     "DELIVERY_COLUMNS",
     "MESSAGE_ID",
     "OP",
@@ -16,6 +17,7 @@ __all__ = [
     "POSITION",
     "RESERVED_PREFIX",
     "SCHEMA",
+    "SHARE",
     "STREAM",
     "TABLE",
     "TOPIC",
@@ -40,3 +42,7 @@ PARTITION_KEY = "_partition_key"  # binary; rows of one key stay in order
 PARTITION = "_partition"  # int32; an explicit partition, counted from 0
 
 DELIVERY_COLUMNS = (TOPIC, MESSAGE_ID, PAYLOAD)
+
+# Beside the columns, as metadata of their schema, where several tasks send a batch between them: see `Lane`.
+SHARE = b"headgate.share"
+BEHIND = b"headgate.behind"

@@ -38,7 +38,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What a source can do for a batch that failed. It decides the pipeline's policy when a commit fails.
+    """Whether rows of a batch that failed come again. It decides the pipeline's policy when a commit fails.
 
     `cdc`: the rows stay in the server until they are confirmed, so a commit is tried for ever.
     `polling`: the rows come again with the next poll; a commit that failed is made up for later.
@@ -66,20 +66,20 @@ MakeRows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Rows in the order of their source, and the offset behind them. `is_planned`: they are what the batch is about."""
+    """Rows in source order, and the offset behind them. `is_planned`: they belong to the offsets that Spark planned."""
 
     rows: Iterator[pa.RecordBatch]
     end: Offset
     is_planned: bool = False
 
 
-# Delivery columns of what a batch is about, and then of what comes behind it, as long as the second argument says so.
+# Yields delivery columns of the planned rows, then of rows that arrive behind them, while the second argument is true.
 Follow = Callable[[Iterator[pa.RecordBatch], Callable[[], bool]], Iterator[Stretch]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A value to take from each row, and what to call it: of several dotted paths, their values joined with `/`."""
+    """A column to extract from each row: its name, and dotted paths whose values are joined with `/`."""
 
     name: str
     paths: tuple[str, ...]
@@ -87,11 +87,11 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Shortcut:
-    """For rows that are sent as they are: the sender makes them itself, and they never enter the JVM.
+    """How a sender decodes rows itself, so that rows that no transform changes never enter the JVM.
 
-    With these options the source's rows only say where the real ones are. `rows` makes delivery columns of them, and
-    columns of what is picked. `follow` does the same and goes on behind them, so that a row need not wait for the next
-    batch; the source is then read with `follow_options` besides.
+    With `options` the Spark source yields pointers to rows. `rows` turns pointers into delivery columns, and columns of
+    what is picked. `follow` does so too and goes on with rows behind them, so that a row need not wait for the next
+    batch; the source is then also read with `follow_options`.
     """
 
     options: dict[str, str]
@@ -102,7 +102,7 @@ class Shortcut:
 
 @dataclass(frozen=True, slots=True)
 class InitialRows:
-    """Rows before the first batch: their delivery columns, and who must be told once all of them are safe."""
+    """Rows to send before the first batch: their delivery columns, and a callback for when all of them are durable."""
 
     batches: Iterator[pa.RecordBatch]
     done: Callable[[], None]
@@ -110,7 +110,7 @@ class InitialRows:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a source has that is not delivered yet, in whatever it can tell."""
+    """Backlog: what is not delivered yet, in the units that the source knows. None: unknown."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -136,7 +136,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def commit(self, end: Offset) -> None:
-        """Everything up to this offset is delivered and recorded: only now may anything be let go or taken away.
+        """Acknowledge an offset: all before it is delivered and recorded. Only now may rows be released or deleted.
 
         Cumulative, and called again for the same offset after a crash. A crash may also come before the first call,
         so whatever a commit needs must be durable before the batch's rows are handed out.
@@ -147,7 +147,10 @@ class Source(abc.ABC):
         """Return the first part of every message id; may ask the server. A row must get the same one in every run."""
 
     def delivered_before(self, message_ids: list[str]) -> None:  # noqa: B027 - most kinds need not know
-        """Before the query starts: the newest ids that destinations of this pipeline alone have, from earlier runs."""
+        """Receive the newest message ids of earlier runs, from destinations that only this pipeline writes to.
+
+        Called before the query starts.
+        """
 
     def initial_rows(self, last_ids: list[str], *, is_new: bool) -> InitialRows | None:
         """Return rows to send before the query's first batch; None if there are none.

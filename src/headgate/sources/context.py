@@ -29,6 +29,9 @@ class SourceContext:
     data_dir: Path  # of the project
     dead_letters: DeadLetterLimits
     postgres_url: str = ""  # behind `[postgres]`, embedded or not
+    ordering: str = "total"  # what the pipeline keeps in order, and how many tasks share a batch unless that is all
+    tasks: int = 1
+    serve_on: str = ""  # an address for executors that do not see `directory`; empty if they do
     needs_images: bool = False  # the pipeline reads columns of changed rows
 
     @property

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.destinations.base import Lane, LocalDestination, TopicDefaults
-from headgate.model import DataError, Position, StateError
+from headgate.destinations.base import Lane, LocalDestination, SendResult, TopicDefaults
+from headgate.model import DataError, Position, StateError, record
 from tests.contract.destinations.arrivals import Arrival
 from tests.contract.destinations.backends import SECRET, Backend
 
@@ -111,6 +111,31 @@ def test_a_replay_goes_on_where_the_first_attempt_ended(backend: Backend) -> Non
     result = backend.deliver(rows(topic, 0, 200, keys=keys))
     assert (result.rows, result.duplicates) == (200, 120)
     assert sorted(number_of(arrival) for arrival in backend.arrived(None, topic)) == list(range(200))
+
+
+def test_a_replay_of_each_share_is_recognised_among_the_others(backend: Backend) -> None:
+    """Two tasks send a batch between them, by turns, and are cut off at different rows."""
+    if backend.promises.replay != "dropped" or not backend.destination.takes_shares:
+        pytest.skip("it recognises no rows, or only in one order")
+    topic = backend.topic("a")
+    whole = rows(topic, 0, 300, keys=[b"%d" % (number % 7) for number in range(300)])
+    first_id = whole.column(record.MESSAGE_ID)[100].as_py()
+
+    def send(share: int, numbers: Sequence[int]) -> SendResult:
+        told = {
+            record.SHARE: f"key {share + 1}/2".encode(),
+            record.BEHIND: first_id[: first_id.rindex("-") + 1].encode(),
+        }
+        part = whole.take(pa.array(numbers)).replace_schema_metadata(told)
+        return backend.deliver(part, lane=Lane(task=share).sharing(part))
+
+    backend.deliver(whole.slice(0, 100))
+    even, odd = list(range(100, 300, 2)), list(range(101, 300, 2))
+    send(0, even[:10])
+    send(1, odd[:70])
+    send(0, even[10:20])
+    assert [send(1, odd).duplicates, send(0, even).duplicates] == [70, 20]
+    assert sorted(number_of(arrival) for arrival in backend.arrived(None, topic)) == list(range(300))
 
 
 def test_nothing_is_delivered_of_nothing(backend: Backend) -> None:

@@ -29,7 +29,7 @@ def decoded(url: str, spool: Path, **debezium: Any) -> list[dict[str, Any]]:
     )
     index = SpoolIndex(spool)
     index.refresh()
-    batches = Range(0, index.end_lsn, "1", 1, (), index.slices(0, index.end_lsn)).decode(options)
+    batches = Range.of(options.spool_dir, 0, index.end_lsn, "1", 1, (), index.slices(0, index.end_lsn)).decode(options)
     return [
         {
             "position": row["_position"],

@@ -89,7 +89,9 @@ def following(process: ReaderProcess, options: CdcOptions, planned_rows: int = 0
     index.refresh()
     end_lsn = index.end_within(state.start_lsn, planned_rows, None) if planned_rows else state.start_lsn
     slices = index.slices(state.start_lsn, end_lsn) if planned_rows else []
-    followed = Followed(options, Range(state.start_lsn, end_lsn, state.origin, state.timeline, state.run, slices))
+    followed = Followed(
+        options, Range.of(options.spool_dir, state.start_lsn, end_lsn, state.origin, state.timeline, state.run, slices)
+    )
     yield followed
     followed.join()
 
@@ -129,7 +131,9 @@ def test_it_ends_when_told_to_and_the_next_one_goes_on_where_it_was(
     end = position_of(followed.end)
     admin.execute("insert into t values (2, 'x')")
     state = process.state()
-    again = Followed(options, Range(end.lsn, end.lsn, state.origin, state.timeline, state.run, []))
+    again = Followed(
+        options, Range.of(options.spool_dir, end.lsn, end.lsn, state.origin, state.timeline, state.run, [])
+    )
     assert again.next() == []
     assert again.next() == [2]
     again.join()
@@ -191,7 +195,7 @@ def test_a_planned_range_that_is_recorded_already_is_not_sent_again(
     index.refresh()
     SpoolControl(options.spool_dir).confirm(WalPosition(state.timeline, index.end_lsn))
     gone = index.slices(state.start_lsn, index.end_lsn)
-    planned = Range(state.start_lsn, index.end_lsn, state.origin, state.timeline, state.run, gone)
+    planned = Range.of(options.spool_dir, state.start_lsn, index.end_lsn, state.origin, state.timeline, state.run, gone)
     wait_until(lambda: rows(options.spool_dir) == 0)
     followed = Followed(options, planned)
     assert followed.next() == []

@@ -14,6 +14,7 @@ import pytest
 from headgate.embedded.postgres import PostgresServer
 from headgate.model import AuthError, ConfigError, OccupiedError, StateError
 from headgate.postgres.continuity import WalPosition
+from headgate.sources.postgres_cdc import process
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.spool import SpoolIndex, relations_before
 from headgate.wire.pgoutput import Decoder, LogicalMessage, Relation, parse_lsn
@@ -48,6 +49,18 @@ def test_what_was_written_while_nobody_read_is_not_missed(admin: Admin, reader: 
     first.ensure()
     first.stop()
     admin.execute("insert into t values (1, 'while away')")
+    reader().ensure()
+    wait_until(lambda: rows(spool) == 1)
+
+
+def test_a_reader_that_hangs_is_ended_and_replaced(
+    admin: Admin, reader: Start, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_ENDING_S", 0.2)
+    hanging = reader()
+    os.kill(hanging.ensure().pid, signal.SIGSTOP)
+    hanging.stop()
+    admin.execute("insert into t values (1, 'a')")
     reader().ensure()
     wait_until(lambda: rows(spool) == 1)
 

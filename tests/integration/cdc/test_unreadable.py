@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,9 @@ def write(connection: Admin, spool: Path) -> None:
 def decoded(options: CdcOptions) -> list[dict[str, Any]]:
     index = SpoolIndex(options.spool_dir)
     index.refresh()
-    whole = Range(0, index.end_lsn, "o", 1, (), index.slices(0, index.end_lsn))
-    types = read_types(options.spool_dir)
-    return [row for batch in whole.decode(options, types) for row in batch.to_pylist() if row["_op"] != "schema"]
+    whole = Range.of(options.spool_dir, 0, index.end_lsn, "o", 1, (), index.slices(0, index.end_lsn))
+    whole = replace(whole, types=read_types(options.spool_dir))
+    return [row for batch in whole.decode(options) for row in batch.to_pylist() if row["_op"] != "schema"]
 
 
 def options_of(url: str, spool: Path, **more: str) -> CdcOptions:

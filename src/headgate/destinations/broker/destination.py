@@ -8,18 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from headgate.broker import DEFAULT_SCHEMA, install
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
 from headgate.destinations.broker.sender import BrokerSender
-from headgate.destinations.checking import check_schema
-from headgate.model import AuthError, ConfigError, ConnectError, DataError, HeadgateError, StateError
+from headgate.destinations.checking import check_one_task, check_schema
+from headgate.destinations.postgres import database_of, error_of
+from headgate.model import DataError, HeadgateError
 from headgate.postgres import open_connection
 
 __all__ = ["BrokerDestination"]
-
-_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +44,19 @@ class BrokerDestination(Destination):
         """The topic of an event for a row's topic in a stream."""
         return self.topic.format(stream=stream, topic=topic) if stream else topic
 
+    @property
+    def takes_shares(self) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
-        return {"database": self._where(), "schema": self.schema, "exclusive": self.exclusive}
+        return {"database": database_of(self.url), "schema": self.schema, "exclusive": self.exclusive}
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        if self.exclusive and lane.task:
-            raise ConfigError(
-                "rows of several tasks at once have no common order",
-                where="exclusive",
-                remedy="set exclusive = false on the destination, or read the source in one partition",
-            )
+        if self.exclusive and not lane.share:
+            check_one_task(lane)
         with self._connected() as connection:
             yield BrokerSender(self, connection, lane, is_ordered=self.exclusive and not lane.is_late)
-
-    def _where(self) -> str:
-        known = conninfo_to_dict(self.url)
-        return f"{known.get('host', 'localhost')}/{known.get('dbname', '')}"
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
@@ -73,12 +67,9 @@ class BrokerDestination(Destination):
             raise self._as_ours(error) from None
 
     def _as_ours(self, error: psycopg.Error) -> HeadgateError:
-        message, where = error.diag.message_primary or str(error), self._where()
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            grant = f"select {self.schema}.grant_usage('publisher', to_role => ...)"
-            return AuthError(message, where=where, remedy=grant)
+        where = database_of(self.url)
         if isinstance(error, psycopg.DataError):
+            message = error.diag.message_primary or str(error)
             return DataError(message, where=where, remedy="correct the rows; PostgreSQL has no such text")
-        if isinstance(error, _MISSING):
-            return StateError(message, where=where, remedy="the broker is gone; restart the pipeline to install it")
-        return ConnectError(message, where=where, remedy="check that PostgreSQL runs and takes connections")
+        grant = f"select {self.schema}.grant_usage('publisher', to_role => ...)"
+        return error_of(error, where, grant=grant, gone="the broker is gone; restart the pipeline to install it")

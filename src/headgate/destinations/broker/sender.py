@@ -14,16 +14,15 @@ import pyarrow.compute as pc
 from psycopg import sql
 from pyarrow import csv
 
-from headgate.destinations.base import Failure, Lane, Sender, SendResult
-from headgate.model import DataError, HeadgateError, record
-from headgate.model.position import origin_of
+from headgate.destinations.base import Lane
+from headgate.destinations.postgres import ChunkSender
+from headgate.model import DataError, record
 
 if TYPE_CHECKING:
     from headgate.destinations.broker.destination import BrokerDestination
 
 __all__ = ["BrokerSender"]
 
-_CHUNK_BYTES = 4 << 20
 # Statements name the schema and end what they begin: behind a pooler, the next transaction has another session.
 _COPY = "copy {schema}.events (topic, payload, metadata) from stdin (format csv)"
 _BEGIN = "select topic, last_id from {schema}.begin_writing_v1(%s, %s)"
@@ -38,52 +37,27 @@ select topic, to_jsonb(payload), metadata from pg_temp.staged order by ctid
 _NOT_JSON = (psycopg.DataError, psycopg.errors.CheckViolation, psycopg.errors.ProgramLimitExceeded)
 
 
-class BrokerSender(Sender):
+class BrokerSender(ChunkSender):
     """Publishes the rows of one lane."""
 
     def __init__(
         self, destination: BrokerDestination, connection: psycopg.Connection, lane: Lane, *, is_ordered: bool
     ) -> None:
+        super().__init__(destination.name, connection)
         self._destination = destination
-        self._connection = connection
+        self._lane = lane
         self._stream = lane.stream
         self._epoch = lane.epoch
         self._is_ordered = is_ordered
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._rows = self._payload_bytes = self._skipped = 0
-        self._failures: dict[str, tuple[int, HeadgateError]] = {}
 
-    def send(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        size = pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-        self._rows += batch.num_rows
-        self._payload_bytes += size
-        self._waiting.append(batch)
-        self._waiting_bytes += size
-        if self._waiting_bytes >= _CHUNK_BYTES:
-            self._flush()
-
-    def finish(self) -> SendResult:
-        self._flush()
-        failures = tuple(Failure(topic, *found).as_dict() for topic, found in self._failures.items())
-        return SendResult(self._destination.name, self._rows, self._payload_bytes, self._skipped, failures=failures)
-
-    def _flush(self) -> None:
-        """What waits, in one transaction."""
-        if not self._waiting:
-            return
-        rows = pa.Table.from_batches(self._waiting).combine_chunks()
-        self._waiting, self._waiting_bytes = [], 0
-        with self._connection.transaction():
-            if self._is_ordered:
-                self._write_in_order(rows)
-            else:
-                self._write(rows)
+    def _write(self, rows: pa.Table) -> None:
+        if self._is_ordered:
+            self._write_in_order(rows)
+        else:
+            self._write_all(rows)
 
     def _write_in_order(self, rows: pa.Table) -> None:
-        writer = origin_of(rows.column(record.MESSAGE_ID)[0].as_py())
+        writer = self._lane.writer(rows.column(record.MESSAGE_ID)[0].as_py())
         topics = rows.column(record.TOPIC).combine_chunks().dictionary_encode()
         names = [self._destination.topic_name(self._stream, topic) for topic in topics.dictionary.to_pylist()]
         reached: dict[str, str] = dict(self._connection.execute(self._text(_BEGIN), [writer, names]).fetchall())
@@ -97,7 +71,7 @@ class BrokerSender(Sender):
             values = [writer, written, newest[f"{record.MESSAGE_ID}_max"]]
             self._connection.execute(self._text(_END), values)
 
-    def _write(self, rows: pa.Table) -> None:
+    def _write_all(self, rows: pa.Table) -> None:
         """All at once; if there is something wrong with a row, topic by topic, so that the others get theirs."""
         try:
             self._copy(rows)
@@ -109,8 +83,7 @@ class BrokerSender(Sender):
         try:
             self._copy(rows)
         except DataError as error:
-            known, first = self._failures.get(topic, (0, error))
-            self._failures[topic] = (known + rows.num_rows, first)
+            self._fail(topic, rows.num_rows, error)
 
     def _copy(self, rows: pa.Table) -> None:
         try:

@@ -20,6 +20,10 @@ class DiscardDestination(Destination):
 
     name: str
 
+    @property
+    def takes_shares(self) -> bool:
+        return True
+
     def open(self, lane: Lane = OWN_LANE) -> AbstractContextManager[Sender]:
         return nullcontext(_Counter(self.name))
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender
-from headgate.destinations.checking import check_directory
+from headgate.destinations.checking import check_directory, check_one_task
 from headgate.destinations.eventlog.sender import EventLogSender
 from headgate.eventlog import LogOptions, LogReader, LogWriter
-from headgate.model import ConfigError, OccupiedError
+from headgate.model import OccupiedError
 
 __all__ = ["EventLogDestination"]
 
@@ -47,6 +47,10 @@ class EventLogDestination(Destination):
         """The topic of an event for a row's topic in a stream."""
         return self.topic.format(stream=stream, topic=topic) if stream else topic
 
+    @property
+    def takes_shares(self) -> bool:
+        return not self.exclusive  # then consumers recognise a replay
+
     def details(self) -> dict[str, Any]:
         with LogReader(Path(self.path)) as reader:
             return {
@@ -58,12 +62,8 @@ class EventLogDestination(Destination):
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        if self.exclusive and lane.task:
-            raise ConfigError(
-                "rows of several tasks at once have no common order",
-                where="exclusive",
-                remedy="set exclusive = false on the destination, or read the source in one partition",
-            )
+        if self.exclusive:
+            check_one_task(lane)
         yield EventLogSender(self, lane, is_ordered=self.exclusive and not lane.is_late)
 
     @contextmanager

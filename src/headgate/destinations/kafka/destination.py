@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
+from headgate.destinations.checking import check_one_task
 from headgate.destinations.kafka.options import KafkaOptions
 from headgate.destinations.kafka.pool import borrow_client
 from headgate.destinations.kafka.sender import ExclusiveSender, LateSender, SharedSender
 from headgate.destinations.kafka.topics import ensure_topic, open_reader, partition_count
-from headgate.model import ConfigError
 
 __all__ = ["KafkaDestination"]
 
@@ -53,17 +53,17 @@ class KafkaDestination(Destination):
             found = partition_count(reader, self.options, self.options.topic_name(stream, topic))
         return found or defaults.partitions
 
+    @property
+    def takes_shares(self) -> bool:
+        return not self.exclusive  # then consumers recognise a replay
+
     def details(self) -> dict[str, Any]:
         return {"servers": self.options.servers, "exclusive": self.exclusive}
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        if self.exclusive and lane.task:
-            raise ConfigError(
-                "rows of several tasks at once have no common order",
-                where="exclusive",
-                remedy="set exclusive = false on the destination, or read the source in one partition",
-            )
+        if self.exclusive:
+            check_one_task(lane)
         with borrow_client(self.options, gapless=self.exclusive) as client:
             kind = SharedSender
             if self.exclusive:

@@ -11,22 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 from headgate.commitlog.append import SESSION_SQL
 from headgate.commitlog.install import install
 from headgate.commitlog.topics import ensure_topic, find_topic
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
-from headgate.destinations.checking import check_schema
+from headgate.destinations.checking import check_one_task, check_schema
 from headgate.destinations.kafka.options import KafkaOptions
 from headgate.destinations.log.sender import LogSender
-from headgate.model import AuthError, ConfigError, ConnectError, HeadgateError, StateError
+from headgate.destinations.postgres import database_of, error_of
+from headgate.model import ConfigError
 from headgate.postgres import open_connection
 from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["LogDestination"]
 
-_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName)
+_GRANT = "GRANT ALL ON SCHEMA kafka, its tables and functions"
+_GONE = "the schema kafka is gone; restart the pipeline to make it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,17 @@ class LogDestination(Destination):
         """The topic in the log for a row's topic in a stream; names are Kafka's."""
         return KafkaOptions(servers="-", topic=self.topic).topic_name(stream, topic)
 
+    @property
+    def takes_shares(self) -> bool:
+        return True
+
     def details(self) -> dict[str, Any]:
-        return {"database": self._where(), "exclusive": self.exclusive}
+        return {"database": database_of(self.url), "exclusive": self.exclusive}
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
-        if self.exclusive and lane.task:
-            raise ConfigError(
-                "rows of several tasks at once have no common order",
-                where="exclusive",
-                remedy="set exclusive = false on the destination, or read the source in one partition",
-            )
+        if self.exclusive and not lane.share:
+            check_one_task(lane)
         with self._connected() as connection:
             connection.execute(SESSION_SQL)
             yield LogSender(
@@ -91,24 +92,12 @@ class LogDestination(Destination):
                 is_ordered=self.exclusive and not lane.is_late,
             )
 
-    def _where(self) -> str:
-        known = conninfo_to_dict(self.url)
-        return f"{known.get('host', 'localhost')}/{known.get('dbname', '')}"
-
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
         try:
             with open_connection(self.url, "headgate log") as connection:
                 yield connection
         except psycopg.Error as error:
-            raise self._as_ours(error) from None
+            raise error_of(error, database_of(self.url), grant=_GRANT, gone=_GONE) from None
         except Refused as refused:
             raise ConfigError(str(refused), where=self.name, remedy="correct the topic's settings") from None
-
-    def _as_ours(self, error: psycopg.Error) -> HeadgateError:
-        message, where = error.diag.message_primary or str(error), self._where()
-        if isinstance(error, psycopg.errors.InsufficientPrivilege):
-            return AuthError(message, where=where, remedy="GRANT ALL ON SCHEMA kafka, its tables and functions")
-        if isinstance(error, _MISSING):
-            return StateError(message, where=where, remedy="the schema kafka is gone; restart the pipeline to make it")
-        return ConnectError(message, where=where, remedy="check that PostgreSQL runs and takes connections")

@@ -18,19 +18,18 @@ import pyarrow.compute as pc
 from headgate.commitlog.append import Outcome, append
 from headgate.commitlog.prepare import Batch, prepare
 from headgate.commitlog.topics import LogTopic, ensure_topic
-from headgate.destinations.base import Failure, Lane, Sender, SendResult
+from headgate.destinations.base import Lane, SendResult
 from headgate.destinations.kafka.sender import EPOCH_HEADER
 from headgate.destinations.kafka.tails import ID_HEADER
+from headgate.destinations.postgres import ChunkSender
 from headgate.kernels.log.encode import encode_columns
 from headgate.kernels.log.partitioner import partitions_of
 from headgate.model import DataError, DeliveryError, HeadgateError, record
-from headgate.model.position import origin_of
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["LogSender"]
 
-_CHUNK_BYTES = 4 << 20  # so long the log is locked for others
 _BATCH_BYTES = 512 << 10
 _NOTIFY = "select pg_notify('kafka_log', %s)"
 _MAX_NOTIFIED = 200  # a notification has 8000 bytes
@@ -43,7 +42,7 @@ where d.writer = %s and d.part_id = new.part_id
 Parts = npt.NDArray[np.int64]  # `part_id` of every row
 
 
-class LogSender(Sender):
+class LogSender(ChunkSender):
     """Appends the rows of one lane."""
 
     def __init__(
@@ -56,53 +55,32 @@ class LogSender(Sender):
         partitions: int,
         is_ordered: bool,
     ) -> None:
-        self._name = name
-        self._connection = connection
+        self._lane = lane
+        super().__init__(name, connection)
         self._stream = lane.stream
         self._headers = () if lane.epoch is None else ((EPOCH_HEADER, b"%d" % lane.epoch),)
         self._topic_name = topic_name
         self._partitions = partitions
         self._is_ordered = is_ordered
         self._topics: dict[str, LogTopic] = {}  # by the rows' own names
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-        self._rows = self._payload_bytes = self._skipped = 0
-        self._failures: dict[str, tuple[int, HeadgateError]] = {}
         self._ends: dict[int, tuple[int, int]] = {}  # part_id -> the offset behind its last message, and its first
 
     def send(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
         for topic in batch.column(record.TOPIC).unique().to_pylist():
             if topic not in self._topics:
                 name = self._topic_name(self._stream, topic)
                 self._topics[topic] = ensure_topic(self._connection, name, self._partitions)
-        size = pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-        self._rows += batch.num_rows
-        self._payload_bytes += size
-        self._waiting.append(batch)
-        self._waiting_bytes += size
-        if self._waiting_bytes >= _CHUNK_BYTES:
-            self._flush()
+        super().send(batch)
 
     def finish(self) -> SendResult:
-        self._flush()
+        result = super().finish()
         self._wake_readers()
-        failures = tuple(Failure(topic, *found).as_dict() for topic, found in self._failures.items())
-        return SendResult(self._name, self._rows, self._payload_bytes, self._skipped, failures=failures)
+        return result
 
-    def _flush(self) -> None:
-        """What waits, in one transaction."""
-        if not self._waiting:
-            return
-        rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
-        self._waiting, self._waiting_bytes = [], 0
-        with self._connection.transaction():
-            self._append(rows)
-
-    def _append(self, rows: pa.RecordBatch) -> None:
+    def _write(self, table: pa.Table) -> None:
+        rows = table.to_batches()[0]
         parts = self._places(rows)
-        writer = origin_of(rows.column(record.MESSAGE_ID)[0].as_py())
+        writer = self._lane.writer(rows.column(record.MESSAGE_ID)[0].as_py())
         if self._is_ordered:
             rows, parts = self._beyond(writer, rows, parts)
         now = int(time.time() * 1000)
@@ -179,8 +157,7 @@ class LogSender(Sender):
     def _fail(self, topic: str, rows: int, error: HeadgateError) -> None:
         if self._is_ordered:
             raise error  # what comes behind must not be recorded as done
-        known, first = self._failures.get(topic, (0, error))
-        self._failures[topic] = (known + rows, first)
+        super()._fail(topic, rows, error)
 
     def _wake_readers(self) -> None:
         """Gateways would find the messages by themselves, but only after a second."""

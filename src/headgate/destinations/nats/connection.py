@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from headgate.destinations.nats.credentials import connect_fields
@@ -100,6 +100,24 @@ class Connection:
             if deadline.passed:
                 raise ConnectError(f"no answer to {subject} within {timeout_s:g} s", where=self.where)
             arrived = list(self.messages(self.receive(deadline.left_s)))
+
+    def request_all(self, subject: str, payloads: Sequence[bytes], *, timeout_s: float = 5.0) -> list[Msg]:
+        """Send messages one behind the other and wait for all answers, which come back in the order of the messages."""
+        deadline = Deadline(timeout_s)
+        replies = [f"{self.inbox}.r{self._requests + number}" for number in range(1, len(payloads) + 1)]
+        self._requests += len(payloads)
+        frames = b"".join(encode_pub(subject, each, to) for each, to in zip(payloads, replies, strict=True))
+        answers: dict[str, Msg] = {}
+
+        def take(data: bytes) -> None:
+            answers.update((message.subject, message) for message in self.messages(data))
+
+        self.send(memoryview(frames), timeout_s=timeout_s, on_data=take)
+        while not all(reply in answers for reply in replies):
+            if deadline.passed:
+                raise ConnectError(f"no answer to {subject} within {timeout_s:g} s", where=self.where)
+            take(self.receive(deadline.left_s))
+        return [answers[reply] for reply in replies]
 
     def ping(self, timeout_s: float) -> None:
         """Make sure that the server still answers; raises `ConnectError` otherwise."""

@@ -2,7 +2,8 @@
 
 A replay is recognised in two ways. The server remembers message ids for a while (`duplicate_window_s`). A stream that
 one pipeline has for itself (`exclusive`) needs no such window: its last message tells exactly how far the pipeline
-came, and every message names the one it must follow, so that a second writer is refused.
+came, and every message names the one it must follow, so that a second writer is refused. Where several tasks send a
+batch between them, the stream's messages behind the batch's beginning tell which of its rows are there.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class NatsDestination(Destination):
             jetstream.ensure_stream(self.options, exclusive=self.exclusive)
             if self.zstd:
                 keeper_of(self.options).ensure(jetstream)
+
+    @property
+    def takes_shares(self) -> bool:
+        return True
 
     def lost(self) -> str | None:
         with JetStream.open(self.options) as jetstream:
@@ -115,9 +120,12 @@ class NatsDestination(Destination):
         with borrow_publisher(options, is_checked=not lane.goes_on) as publisher:
             compressor = table_compressor(self.options, publisher.jetstream()) if self.zstd else None
             kind = _SharedSender
-            if self.exclusive:
+            if self.exclusive and not lane.share:
                 kind = _LateSender if lane.is_late else _ExclusiveSender
-            yield kind(self.name, publisher, compressor, subjects, epoch=lane.epoch, goes_on=lane.goes_on)
+            sender = kind(self.name, publisher, compressor, subjects, epoch=lane.epoch, goes_on=lane.goes_on)
+            if self.exclusive and lane.share:
+                sender.leave_out(lane.behind)
+            yield sender
 
     def _info(self, stream: str | None) -> StreamInfo | None:
         options = self._options(Lane(stream))
@@ -172,18 +180,34 @@ class _SharedSender(Sender):
         self._rows = 0
         self._payload_bytes = 0
         self._skipped = 0
+        self._there: pa.Array | None = None  # ids of rows that the stream has
         self._published: list[pa.Array] = []  # subjects, in the order of the receipt's rows
 
     @property
     def _stream(self) -> str:
         return self._publisher.options.stream
 
+    def leave_out(self, behind: str) -> None:
+        """Send no row that the stream has behind this id."""
+        jetstream = self._publisher.jetstream()
+        last = jetstream.last_message(self._stream)
+        if last is not None:
+            _refuse_other_writer(self._stream, last.message_id, behind)
+        ids = jetstream.message_ids(self._stream, behind)
+        self._there = pa.array(sorted(ids), pa.string()) if ids else None
+
     def send(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
         self._rows += batch.num_rows
         self._payload_bytes += pc.sum(pc.binary_length(batch.column(record.PAYLOAD))).as_py() or 0
-        self._publish(*split_large(self._subjects.put(batch), self._publisher.max_payload))
+        batch, headers = split_large(self._subjects.put(batch), self._publisher.max_payload)
+        if self._there is not None:
+            is_new = pc.invert(pc.is_in(batch.column(record.MESSAGE_ID), self._there))
+            self._skipped += batch.num_rows - (pc.sum(is_new).as_py() or 0)
+            batch, headers = batch.filter(is_new), headers.filter(is_new) if headers is not None else None
+        if batch.num_rows:
+            self._publish(batch, headers)
 
     def _publish(
         self, batch: pa.RecordBatch, headers: pa.Array | None, expected_last_sequence: int | None = None
@@ -280,16 +304,21 @@ class _ExclusiveSender(_SharedSender):
             raise stream_gone_error(stream)
         last = jetstream.message(stream, info.last_sequence) if info.messages else None
         if last is not None:
-            if origin_of(last.message_id) != origin_of(first_id):
-                raise OccupiedError(
-                    f"somebody else writes to the stream {stream}: its last message id is {last.message_id!r}",
-                    remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
-                )
+            _refuse_other_writer(stream, last.message_id, first_id)
             self._last_id = last.message_id
         self._info = info
         end = info.created, info.last_sequence, last.message_id if last is not None else ""
         self._chains = take_chains(self._publisher.options, end)
         return info.last_sequence
+
+
+def _refuse_other_writer(stream: str, last_id: str, own_id: str) -> None:
+    """A stream that one pipeline has for itself ends with a message of its own."""
+    if origin_of(last_id) != origin_of(own_id):
+        raise OccupiedError(
+            f"somebody else writes to the stream {stream}: its last message id is {last_id!r}",
+            remedy="give this pipeline a stream of its own, or set exclusive = false on the destination",
+        )
 
 
 class _LateSender(_ExclusiveSender):

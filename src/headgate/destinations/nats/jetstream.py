@@ -12,7 +12,7 @@ import binascii
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +44,7 @@ _STREAM_EXISTS = 10058
 _NO_MESSAGE = 10037
 _STORE_FAILED = 10049
 # nats-server clears the directory of a deleted stream behind its answer, and a creation at that moment fails.
+_AT_ONCE = 500  # requests on their way
 _STORE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -186,6 +187,35 @@ class JetStream:
         """The message at a sequence; None if it is not there (any more)."""
         return self._get_message(stream, {"seq": sequence})
 
+    def message_ids(self, stream: str, behind: str) -> set[str]:
+        """The ids of the newest messages, back to the first one that is not greater than `behind`.
+
+        All messages with greater ids must lie behind all others. Where they begin is found by halving.
+        """
+        info = self.stream_info(stream)
+        if info is None or not info.messages:
+            return set()
+        low, high = info.first_sequence, info.last_sequence + 1
+        while low < high:
+            middle = (low + high) // 2
+            message = self._get_message(stream, {"seq": middle, "next_by_subj": ">"})
+            if message is None or message.message_id > behind:
+                high = middle
+            else:
+                low = message.sequence + 1
+        return set(self._ids(stream, low, info.last_sequence))
+
+    def _ids(self, stream: str, first: int, last: int) -> Iterator[str]:
+        """The ids of the messages from one sequence to another; some may be gone from between."""
+        subject = f"{self._prefix}.STREAM.MSG.GET.{check_stream_name(stream)}"
+        for start in range(first, last + 1, _AT_ONCE):
+            numbers = range(start, min(start + _AT_ONCE, last + 1))
+            asked = [json.dumps({"seq": number}).encode() for number in numbers]
+            for answer in self._connection.request_all(subject, asked, timeout_s=self._timeout_s):
+                message = self._message_of(self._answer(answer))
+                if message is not None:
+                    yield message.message_id
+
     def publish(self, subject: str, payload: bytes, headers: tuple[tuple[str, str], ...] = ()) -> PubAck:
         """Store one message and wait; for configuration and tests, not for data."""
         block = encode_headers(headers) if headers else b""
@@ -219,7 +249,9 @@ class JetStream:
         return StreamInfo.parse(answer)
 
     def _get_message(self, stream: str, query: Mapping[str, Any]) -> StoredMessage | None:
-        answer = self._ask(f"STREAM.MSG.GET.{check_stream_name(stream)}", query)
+        return self._message_of(self._ask(f"STREAM.MSG.GET.{check_stream_name(stream)}", query))
+
+    def _message_of(self, answer: Mapping[str, Any] | ApiError) -> StoredMessage | None:
         if isinstance(answer, ApiError):
             if answer.err_code == _NO_MESSAGE:
                 return None
@@ -234,7 +266,9 @@ class JetStream:
 
     def _ask(self, endpoint: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any] | ApiError:
         payload = json.dumps(body).encode() if body else b""
-        message = self._connection.request(f"{self._prefix}.{endpoint}", payload, timeout_s=self._timeout_s)
+        return self._answer(self._connection.request(f"{self._prefix}.{endpoint}", payload, timeout_s=self._timeout_s))
+
+    def _answer(self, message: Msg) -> Mapping[str, Any] | ApiError:
         if _nobody_listens(message):
             remedy = "start nats-server with JetStream (-js -sd DIR), enable it for the account, check `domain`"
             raise DependencyError("JetStream is not enabled", remedy=remedy, where=self._connection.where)

@@ -14,6 +14,7 @@ The way of a range:
     walk           the kernel: message after message; knows transactions, stops at what it cannot go on with
     changes        one message becomes rows of the batch
     tuples         the rows inside a message, checked
+    shares         which of several tasks sends a change
     events         an event's bytes, in terms of a format ...
     msgpack_form, json_form                  ... which is one of these; they know the rules of values
     debezium_form                            Debezium's events, which are made of other parts
@@ -41,5 +42,6 @@ from __future__ import annotations
 from headgate.kernels.changes.columns import record_schema
 from headgate.kernels.changes.decoder import Buffer, RangeDecoder, compile_ahead
 from headgate.kernels.changes.reference import Format
+from headgate.kernels.changes.shares import ALL, Share, needs_one_task
 
-__all__ = ["Buffer", "Format", "RangeDecoder", "compile_ahead", "record_schema"]
+__all__ = ["ALL", "Buffer", "Format", "RangeDecoder", "Share", "compile_ahead", "needs_one_task", "record_schema"]

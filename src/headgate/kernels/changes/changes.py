@@ -11,6 +11,7 @@ from typing import TypeAlias
 from headgate.kernels.changes import debezium_form, layout
 from headgate.kernels.changes.events import Form, add_gap, events_in
 from headgate.kernels.changes.layout import Batch, Bytes, State, Tables
+from headgate.kernels.changes.shares import has_rows_of, is_first, is_of_key, is_of_table
 from headgate.kernels.changes.text import be32, be64, put_hex
 from headgate.kernels.changes.tuples import NO_ROW, FoundRows, find_rows
 from headgate.kernels.jit import inlined, part
@@ -121,7 +122,8 @@ def add_truncate(src: Bytes, start: int, stop: int, state: State, tables: Tables
         shape = find_shape(tables, state[layout.RELATION_ID])
         if shape == layout.NO_SHAPE:
             return layout.UNKNOWN_RELATION
-        if state[layout.SKIPPED] >> layout.TRUNCATE & 1:
+        is_ours = not has_rows_of(state) or is_of_table(state[layout.RELATION_ID], state)
+        if not is_ours or state[layout.SKIPPED] >> layout.TRUNCATE & 1:
             state[layout.NEXT_ORDINAL] += 1
         else:
             reason = add_whole(start, stop, shape, layout.TRUNCATE, state[layout.TX_LSN], state, batch)
@@ -146,10 +148,23 @@ def add_message(src: Bytes, start: int, stop: int, state: State, batch: Batch) -
         return layout.NOT_ALONE
     if alone:
         state[layout.TX_TIME] = 0
-    reason = add_whole(start, stop, layout.NO_SHAPE, layout.MESSAGE, lsn, state, batch)
+    if has_rows_of(state) and not is_first(state):
+        state[layout.NEXT_ORDINAL] += 1
+        reason = layout.DONE
+    else:
+        reason = add_whole(start, stop, layout.NO_SHAPE, layout.MESSAGE, lsn, state, batch)
     if alone and reason == layout.DONE:
         state[layout.IN_TRANSACTION] = 0
     return reason
+
+
+@inlined
+def is_others(src: Bytes, operation: int, found: FoundRows, shape: int, state: State, tables: Tables) -> bool:
+    """Whether another task sends the change: its place in the transaction counts all the same."""
+    if not has_rows_of(state):
+        return False
+    row = found[1] if operation == layout.DELETE else found[4]
+    return not is_of_key(src, row, state[layout.RELATION_ID], state, tables, shape)
 
 
 def add_change_in(form: Form) -> AddChange:
@@ -169,6 +184,9 @@ def add_change_in(form: Form) -> AddChange:
         found = find_rows(src, start, stop, operation, tables, shape)
         if found[0] != layout.DONE:
             return found[0]
+        if is_others(src, operation, found, shape, state, tables):
+            state[layout.NEXT_ORDINAL] += 1
+            return layout.DONE
         need = tables.shapes[shape, layout.FIXED] + state[layout.ID_END] + form.GROWTH * (stop - start)
         if tables.shapes[shape, layout.WHOLE] != 0 or need > state[layout.MOST_BYTES]:
             return add_whole(start, stop, shape, operation, state[layout.TX_LSN], state, batch)
@@ -230,7 +248,7 @@ def add_debezium_change(
     reason, old, _, only_key, new, _ = found
     if reason != layout.DONE:
         return reason
-    if not state[layout.SKIPPED] >> operation & 1:
+    if not (state[layout.SKIPPED] >> operation & 1 or is_others(src, operation, found, shape, state, tables)):
         moves = operation == layout.UPDATE and old != NO_ROW
         moves = moves and debezium_form.key_moves(src, old, only_key, new, shape, tables)
         for number in range(state[layout.TRUNCATED], PARTS):

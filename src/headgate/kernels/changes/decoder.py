@@ -36,6 +36,7 @@ from headgate.kernels.changes.picks import PickColumns, pick_kernel
 from headgate.kernels.changes.reference import Format, Reference
 from headgate.kernels.changes.set_aside import SetAside, letter_of, marker_of, with_rows
 from headgate.kernels.changes.shapes import Shapes
+from headgate.kernels.changes.shares import ALL, Share
 from headgate.kernels.changes.tables import FormTables
 from headgate.kernels.changes.walk import walk_kernel
 from headgate.kernels.changes.wording import wording_of
@@ -75,6 +76,7 @@ class RangeDecoder:
     `headgate.wire.envelope.subject_of`. `debezium` makes the encoder of that format. `picks` are columns of changed
     rows. `set_aside` is given rows that cannot become events, before the batch that has markers in their place;
     without it they raise. `from_snapshot`: inserts are rows that were there already, which Debezium tells apart.
+    `share`: the changes that are wanted of the range; the others are passed over, and count in message ids as ever.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
     """
 
@@ -92,6 +94,7 @@ class RangeDecoder:
         timeline: int = 0,
         set_aside: SetAside | None = None,
         from_snapshot: bool = False,
+        share: Share = ALL,
         batch_rows: int = 8192,
         batch_bytes: int = 4 << 20,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
@@ -102,6 +105,7 @@ class RangeDecoder:
         self._origin = origin
         self._set_aside = set_aside
         self._from_snapshot = from_snapshot
+        self._share = share
         self._form = _form_of(format)
         self._types = types
 
@@ -150,6 +154,7 @@ class RangeDecoder:
 
     def _new_state(self) -> State:
         state = new_state()
+        state[layout.SHARE], state[layout.SHARES], state[layout.BY_KEY] = self._share
         if self._debezium:
             state[layout.NOW_US] = self._clock_us()
             skipped = {_LETTERS.index(letter) for letter in self._debezium.skipped_operations if letter in _LETTERS}

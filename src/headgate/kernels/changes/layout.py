@@ -123,8 +123,11 @@ GAPS_OF_WHOLE = 1
     SKIPPED,  # a bit for each operation that is left out
     TOMBSTONES,  # whether a delete is followed by one
     FROM_SNAPSHOT,  # whether inserts are rows that were there already
+    SHARE,  # of how many shares which one is wanted, and whether they are by key: see `shares`
+    SHARES,
+    BY_KEY,
     STATE_FIELDS,
-) = range(25)
+) = range(28)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (

@@ -10,37 +10,31 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.model import ConfigError, ConnectError
-from headgate.model.plugin import API_VERSION
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.atproto.places import open_place
 from headgate.sources.atproto.subscription import Subscription
-from headgate.sources.base import POLLING, Mode, Offset, Source
+from headgate.sources.base import Offset
+from headgate.sources.polled import PolledSource
 
 __all__ = ["AtprotoSource"]
 
 _CHECK_S = 10.0
 
 
-class AtprotoSource(Source):
-    """Events of a relay, which come again until they are delivered."""
+class AtprotoSource(PolledSource):
+    """Events of a relay, which come again until they are delivered.
 
-    api_version = API_VERSION
+    A position is the relay's own number, so an event has the same message id after the spool is lost.
+    """
+
     format = "atproto"
 
     def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
-        self.name = name
-        self._texts = options | {"confirm": "pipeline"}
+        super().__init__(name, options | {"confirm": "pipeline"}, origin)
         self._options = replace(AtprotoSourceOptions.from_spark(options), confirm="pipeline")
         self._place = open_place(self._options)
-        self._origin = origin
         self._subscription: Subscription | None = None
         self._lock = threading.Lock()
-
-    def mode(self) -> Mode:
-        return POLLING
-
-    def options(self) -> dict[str, str]:
-        return self._texts
 
     def start(self) -> None:
         """Subscribe. Events are kept from now on, whatever becomes of the query."""
@@ -57,10 +51,6 @@ class AtprotoSource(Source):
 
     def commit(self, end: Offset) -> None:
         self._place.deliver(int(end["next"]))
-
-    def origin(self) -> str:
-        """A position is the relay's own number, so it says the same after the spool is lost."""
-        return self._origin
 
     def check(self) -> str:
         if not self._options.url:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from headgate.sources.broker.group import SCHEMA, BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
+from headgate.sources.resting import Resting
 
 __all__ = ["BrokerDataSource", "BrokerStreamReader"]
 
@@ -53,7 +53,7 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._group = BrokerGroup(options)
         self._committed: StreamOffset | None = None
-        self._quiet_since: float | None = None  # when the last look found nothing
+        self._resting = Resting(options.poll_interval_ms)
         self._until: int | None = None  # where a run that ends, ends
 
     def initialOffset(self) -> Offset:
@@ -66,22 +66,17 @@ class BrokerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Decide the next batch. Spark asks when it has logged what ended at `start` as done: so the cursor follows."""
         begin = StreamOffset.from_spark(start)
         self._commit(begin)
-        if self._is_resting():
+        if self._resting:
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets_per_trigger
         most = _ALL if isinstance(limit, ReadAllAvailable) else most
         end = self._group.plan(begin, most, _NO_END if self._until is None else self._until)
-        self._quiet_since = time.monotonic() if end == begin else None
+        self._resting.looked(found=end != begin)
         return start if end == begin else end.as_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._group.last()
-
-    def _is_resting(self) -> bool:
-        """An idle query asks many times a second; the database is asked less often."""
-        if self._quiet_since is None or self._until is not None:
-            return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
+        self._resting.never()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         reached = StreamOffset.from_spark(end)

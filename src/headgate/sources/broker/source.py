@@ -5,41 +5,29 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
+from headgate.sources.base import Lag, Offset
 from headgate.sources.broker.group import BrokerGroup, StreamOffset
 from headgate.sources.broker.options import BrokerSourceOptions
+from headgate.sources.polled import PolledSource
 
 __all__ = ["BrokerSource"]
 
 
-class BrokerSource(Source):
+class BrokerSource(PolledSource):
     """Events of a group, which the broker keeps until the group's cursor has passed them."""
 
-    api_version = API_VERSION
     format = "pgbroker"
 
     def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
-        self.name = name
-        self._texts = options
+        super().__init__(name, options, origin)
         self._options = BrokerSourceOptions.from_spark(options)
         self._group = BrokerGroup(self._options)
-        self._origin = origin
-
-    def mode(self) -> Mode:
-        return POLLING
-
-    def options(self) -> dict[str, str]:
-        return self._texts
 
     def commit(self, end: Offset) -> None:
         self._group.commit(StreamOffset.from_spark(end))
 
     def stop(self) -> None:
         self._group.close()
-
-    def origin(self) -> str:
-        return self._origin
 
     def check(self) -> str:
         try:

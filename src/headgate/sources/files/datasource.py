@@ -5,7 +5,6 @@ An offset carries the byte ranges of the batch that ends there, so reading it ag
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from headgate.sources.files.index import Point, Range
 from headgate.sources.files.lines import SCHEMA, read_range
 from headgate.sources.files.options import FileLinesOptions
 from headgate.sources.files.planner import Planner
+from headgate.sources.resting import Resting
 
 __all__ = ["FileLinesDataSource", "FileLinesStreamReader"]
 
@@ -53,8 +53,7 @@ class FileLinesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: FileLinesOptions) -> None:
         self._options = options
         self._planner = Planner(options)
-        self._quiet_since: float | None = None  # when the last look found nothing
-        self._ends = False
+        self._resting = Resting(options.poll_interval_ms)
 
     def initialOffset(self) -> Offset:
         return self._planner.begin().to_offset()
@@ -64,23 +63,17 @@ class FileLinesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Spark asks this after it has logged the batch that ended at `start` as done."""
-        if self._is_resting():
+        if self._resting:
             return start
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes_per_trigger
         point = Point.from_offset(start)
         end = self._planner.next(point, None if isinstance(limit, ReadAllAvailable) else most)
-        self._quiet_since = time.monotonic() if end == point else None
+        self._resting.looked(found=end != point)
         return start if end == point else end.to_offset()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.end_here()
-        self._ends = True
-
-    def _is_resting(self) -> bool:
-        """An idle query asks many times a second; the file system is asked less often."""
-        if self._quiet_since is None or self._ends:
-            return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
+        self._resting.never()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Files in their order, in groups of about as many bytes."""

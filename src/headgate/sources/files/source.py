@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from headgate.model import ConfigError
-from headgate.model.plugin import API_VERSION
-from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset, Source
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset
 from headgate.sources.files.index import Index, Point
 from headgate.sources.files.options import FileLinesOptions
 from headgate.sources.files.parsing import Format, ParseMode, parquet_rows, parse_lines
 from headgate.sources.files.planner import bytes_left, remove_finished
 from headgate.sources.files.scan import scan, unreadable
+from headgate.sources.polled import PolledSource
 
 __all__ = ["FileRows", "FilesSource"]
 
@@ -31,16 +31,12 @@ class FileRows:
     mode: ParseMode = "PERMISSIVE"
 
 
-class FilesSource(Source):
+class FilesSource(PolledSource):
     """Lines as they are written, parsed by Spark; or the rows of Parquet files as they appear."""
 
-    api_version = API_VERSION
-
     def __init__(self, name: str, rows: FileRows, options: dict[str, str], origin: str) -> None:
-        self.name = name
+        super().__init__(name, options | {"skipHeader": str(rows.header).lower()}, origin)
         self._rows = rows
-        self._origin = origin
-        self._texts = options | {"skipHeader": str(rows.header).lower()}
         self._options = FileLinesOptions.from_spark(self._texts)
         self.format = "parquet" if rows.format == "parquet" else "filelines"
         self._check()
@@ -50,7 +46,7 @@ class FilesSource(Source):
 
     def options(self) -> dict[str, str]:
         if self._rows.format != "parquet":
-            return self._texts
+            return super().options()
         clean = {"cleanSource": "delete"} if self._options.delete_after_read else {}
         return {"maxFilesPerTrigger": str(self._options.max_files_per_trigger), **clean}
 
@@ -66,9 +62,6 @@ class FilesSource(Source):
         """Remove the files that this batch finished, if that is wanted. Spark does it for Parquet."""
         if self._options.delete_after_read and self._rows.format != "parquet":
             remove_finished(Point.from_offset(end).ranges)
-
-    def origin(self) -> str:
-        return self._origin
 
     def check(self) -> str:
         path = self._options.path

@@ -6,7 +6,6 @@ It needs no connector in Java. What it does of a log of topics, `pglog` does as 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +21,7 @@ from headgate.sources.kafka.cluster import KafkaTopics
 from headgate.sources.kafka.offsets import Bounds, Partition, Range, Reached, lost, next_end, parse_start, ranges
 from headgate.sources.kafka.options import KafkaSourceOptions
 from headgate.sources.kafka.rows import SCHEMA
+from headgate.sources.resting import Resting
 
 __all__ = ["KafkaTopicsDataSource", "Reading", "Topics", "TopicsStreamReader"]
 
@@ -81,7 +81,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, topics: Topics, reading: Reading) -> None:
         self._topics = topics
         self._reading = reading
-        self._quiet_since: float | None = None  # when the last look found nothing
+        self._resting = Resting(reading.poll_interval_ms)
         self._until: dict[Partition, Bounds] | None = None  # where a run that ends, ends
 
     def initialOffset(self) -> Offset:
@@ -91,14 +91,14 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._reading.max_offsets_per_trigger)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        if self._is_resting():
+        if self._resting:
             return start
         begin = Reached.from_offset(start)
         bounds = self._until if self._until is not None else self._topics.bounds()
         self._check(lost(begin, bounds))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._reading.max_offsets_per_trigger
         end = next_end(begin, bounds, None if isinstance(limit, ReadAllAvailable) else most)
-        self._quiet_since = time.monotonic() if end == begin else None
+        self._resting.looked(found=end != begin)
         return start if end == begin else end.to_offset()
 
     def _check(self, missing: list[str]) -> None:
@@ -112,12 +112,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._topics.bounds()
-
-    def _is_resting(self) -> bool:
-        """An idle query asks many times a second; the cluster is asked less often."""
-        if self._quiet_since is None or self._until is not None:
-            return False
-        return time.monotonic() - self._quiet_since < self._reading.poll_interval_ms / 1000
+        self._resting.never()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """A task for every partition with something new, and several for those with most of it if that is wanted."""

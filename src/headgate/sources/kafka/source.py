@@ -6,42 +6,30 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
+from headgate.sources.base import Lag, Offset
 from headgate.sources.kafka.cluster import KafkaTopics
 from headgate.sources.kafka.offsets import Bounds, Partition, Reached, parse_start
 from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.polled import PolledSource
 
 __all__ = ["KafkaSource", "topics_lag", "topics_reached"]
 
 
-class KafkaSource(Source):
+class KafkaSource(PolledSource):
     """Messages of topics; a group may be told what was delivered, so that its lag can be watched."""
 
-    api_version = API_VERSION
     format = "kafkatopics"
 
     def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
-        self.name = name
-        self._texts = options
+        super().__init__(name, options, origin)
         self._options = KafkaSourceOptions.from_spark(options)
         self._topics = KafkaTopics(self._options)
-        self._origin = origin
-
-    def mode(self) -> Mode:
-        return POLLING
-
-    def options(self) -> dict[str, str]:
-        return self._texts
 
     def commit(self, end: Offset) -> None:
         self._topics.commit(Reached.from_offset(end))
 
     def stop(self) -> None:
         self._topics.close()
-
-    def origin(self) -> str:
-        return self._origin
 
     def check(self) -> str:
         try:

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.model.plugin import API_VERSION
-from headgate.sources.base import POLLING, Lag, Mode, Offset, Source
+from headgate.sources.base import Lag, Offset
 from headgate.sources.kafka.source import topics_lag, topics_reached
 from headgate.sources.log.options import LogSourceOptions
 from headgate.sources.log.tables import LogTables
+from headgate.sources.polled import PolledSource
 
 __all__ = ["LogSource"]
 
 
-class LogSource(Source):
+class LogSource(PolledSource):
     """Messages of topics, which stay as long as the topics keep them."""
 
-    api_version = API_VERSION
     format = "pglog"
 
     def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
-        self.name = name
-        self._texts = options
+        super().__init__(name, options, origin)
         self._options = LogSourceOptions.from_spark(options)
-        self._origin = origin
-
-    def mode(self) -> Mode:
-        return POLLING
-
-    def options(self) -> dict[str, str]:
-        return self._texts
 
     def commit(self, end: Offset) -> None:
         """Nothing is taken away."""
-
-    def origin(self) -> str:
-        return self._origin
 
     def check(self) -> str:
         return f"{len(LogTables(self._options).bounds())} partitions"

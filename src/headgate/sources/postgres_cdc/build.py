@@ -18,6 +18,10 @@ def build(section: PostgresCdcSourceSection, context: SourceContext) -> Postgres
         "url": context.database(section.url),
         "spool": str(context.directory / "spool"),
     }
+    if context.ordering != "total":
+        options |= {"ordering": context.ordering, "tasks": str(context.tasks)}
+    if context.serve_on:
+        options["serveOn"] = context.serve_on
     if context.needs_images:
         options["images"] = "true"
     if section.format == "debezium":

@@ -19,6 +19,7 @@ import msgspec
 from headgate.model import StateError
 from headgate.postgres.continuity import Memory, TimelineHistory, WalPosition
 from headgate.runtime.files import replace_file
+from headgate.sources.postgres_cdc.serving import Served
 
 __all__ = ["ReaderState", "SpoolControl"]
 
@@ -49,6 +50,7 @@ class ReaderState:
     changes_total: int = 0
     reconnects_total: int = 0
     updated_at: float = 0.0
+    served: Served | None = None  # where executors read that do not see the spool's files
     error: dict[str, str] | None = None
 
     @property

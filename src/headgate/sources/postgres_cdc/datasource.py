@@ -34,10 +34,9 @@ from headgate.postgres.slot import server_lsn
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.process import ReaderProcess
-from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, end_on_one_timeline, located
+from headgate.sources.postgres_cdc.ranges import LOCATED_SCHEMA, Range, end_on_one_timeline, located, shared
 from headgate.sources.postgres_cdc.reader import ReaderOptions
-from headgate.sources.postgres_cdc.spool import SpoolIndex
-from headgate.sources.postgres_cdc.type_book import read_types
+from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex
 from headgate.sources.typed import TypedTable, describe_table
 from headgate.wire.pgoutput import format_lsn
 
@@ -137,7 +136,13 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end_lsn <= begin_lsn:
             return start
         self._written = WalPosition(state.timeline, max(self._written.lsn, end_lsn))
-        return _offset(state.history, end_on_one_timeline(index, state.history, begin_lsn, end_lsn))
+        end_lsn = end_on_one_timeline(index, state.history, begin_lsn, end_lsn)
+        return _offset(state.history, end_lsn) | self._sharing()
+
+    def _sharing(self) -> Offset:
+        """How a batch is shared is written down with its end: a replay shares it in the same way."""
+        options = self._options
+        return {} if options.ordering == "total" else {"tasks": options.tasks, "by_key": int(options.ordering == "key")}
 
     def reportLatestOffset(self) -> Offset | None:
         if not self._reader:
@@ -168,7 +173,7 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_POLL_S)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One range: a slot has one order, and so has what is read from it."""
+        """One range: a slot has one order. Where less must stay in order, the tasks that share it get the same one."""
         if position_of(start) >= position_of(end) and not self._options.follow:
             return []
         covered = self._covering(start, end)
@@ -177,14 +182,19 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             slices = index.slices(begin_lsn, end_lsn)
             timeline = state.history.timeline_of(end_lsn)
             if slices:
-                return [_Partition(Range(begin_lsn, end_lsn, state.origin, timeline, state.run, slices))]
+                range_ = self._range(begin_lsn, end_lsn, timeline, state, slices)
+                return [_Partition(each) for each in shared(range_, end)]
         return [self._nothing_yet(start)] if self._options.follow else []
+
+    def _range(self, begin_lsn: int, end_lsn: int, timeline: int, state: ReaderState, slices: list[Slice]) -> Range:
+        place = self._options.spool_dir, begin_lsn, end_lsn
+        return Range.of(*place, state.origin, timeline, state.run, slices, state.served)
 
     def _nothing_yet(self, start: Offset) -> _Partition:
         """An empty range, for a task that only follows."""
         state = self._ensure()
         begin_lsn = self._undelivered_lsn(start, state)
-        return _Partition(Range(begin_lsn, begin_lsn, state.origin, state.timeline, state.run, []))
+        return _Partition(self._range(begin_lsn, begin_lsn, state.timeline, state, []))
 
     def commit(self, end: Offset) -> None:
         """Nothing: see `latestOffset`."""
@@ -286,9 +296,9 @@ class CdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.located:
             yield located(partition.range_)
             return
-        types = read_types(self._options.spool_dir, partition.range_.start_lsn)
-        for batch in partition.range_.decode(self._options, types):
-            yield self._typed.rows(batch, types) if self._typed else batch
+        range_ = partition.range_
+        for batch in range_.decode(self._options):
+            yield self._typed.rows(batch, range_.types) if self._typed else batch
 
     def __getstate__(self) -> dict[str, object]:
         # Spark sends the reader to the executors, which need its options alone.
@@ -310,6 +320,10 @@ def _reader_options(options: CdcOptions) -> ReaderOptions:
         spool=options.spool,
         max_spool_bytes=options.max_spool_bytes,
         failover=options.failover,
+        serve_on=options.serve_on,
+        dead_letters=options.dead_letters,
+        max_dead_letters=options.max_dead_letters,
+        max_dead_letter_bytes=options.max_dead_letter_bytes,
         create_publication_for=options.tables,
         heartbeat_ms=options.debezium_options.heartbeat_interval_ms if options.format == "debezium" else 0,
     )

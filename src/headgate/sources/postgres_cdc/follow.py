@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from headgate.sources.base import Pick, Stretch
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.picking import picked_columns
-from headgate.sources.postgres_cdc.ranges import RANGE, Range, delivery_columns, end_on_one_timeline, spool_buffers
+from headgate.sources.postgres_cdc.ranges import RANGE, Range, delivery_columns, end_on_one_timeline
 from headgate.sources.postgres_cdc.spool import BELL, Slice, SpoolIndex
 
 __all__ = ["follow_located"]
@@ -52,7 +51,7 @@ class _Follower:
         self._control = SpoolControl(options.spool_dir)
         self._index = SpoolIndex(options.spool_dir)
         self._planned = planned = self._undelivered(planned)
-        self._decoder = planned.decoder(options, picks=picked_columns(picks))
+        self._decoder = planned.decoder(options, picked_columns(picks))
         self._reached_lsn = planned.end_lsn
         self._is_over = False
 
@@ -106,11 +105,12 @@ class _Follower:
         """Nothing of the range if it is recorded, by an earlier attempt at this batch: the spool has let go of it."""
         if self._control.confirmed < WalPosition(planned.timeline, planned.end_lsn):
             return planned
-        return replace(planned, start_lsn=planned.end_lsn, slices=[])
+        end = planned.end_lsn, planned.end_lsn
+        return Range.of(self._options.spool_dir, *end, planned.origin, planned.timeline, planned.run, [])
 
     def _rows(self, slices: list[Slice]) -> Iterator[pa.RecordBatch]:
-        for rows in self._decoder.decode(spool_buffers(slices)):
-            yield delivery_columns(rows, self._planned.origin, self._picks)
+        for rows in self._decoder.decode(self._planned.buffers(slices)):
+            yield delivery_columns(rows, self._planned, self._picks)
 
     def _offset(self) -> dict[str, int]:
         return {"lsn": self._reached_lsn, "timeline": self._planned.timeline}

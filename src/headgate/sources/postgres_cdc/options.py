@@ -14,9 +14,10 @@ if TYPE_CHECKING:  # the configuration takes its defaults from here, and needs n
     from headgate.spool.dead_letters import DeadLetters
     from headgate.wire.envelope import DebeziumOptions
 
-__all__ = ["CdcOptions", "Format"]
+__all__ = ["CdcOptions", "Format", "Ordering"]
 
 Format = Literal["msgpack", "json", "debezium"]
+Ordering = Literal["total", "table", "key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,9 @@ class CdcOptions:
     dead_letters: str = ""  # a file for rows that cannot become events, which otherwise end the query
     max_dead_letters: int = 1_000_000
     max_dead_letter_bytes: int = 1 << 30
+    ordering: str = "total"  # what stays in order: all changes, those of a table, or those of a key
+    tasks: int = 1  # that a batch has, unless `ordering` is total
+    serve_on: str = ""  # an address of this machine, where executors read the spool that do not see its files
     text_columns: str = ""  # columns of `table`, separated by commas, to read as PostgreSQL's text
 
     @classmethod
@@ -53,6 +57,12 @@ class CdcOptions:
                 f"the option format is {parsed.format!r}",
                 where='format("pgcdc")',
                 remedy=f"one of: {', '.join(get_args(Format))}",
+            )
+        if parsed.ordering not in get_args(Ordering):
+            raise UsageError(
+                f"the option ordering is {parsed.ordering!r}",
+                where='format("pgcdc")',
+                remedy=f"one of: {', '.join(get_args(Ordering))}",
             )
         _ = parsed.debezium_options  # better known now than in a task
         return parsed

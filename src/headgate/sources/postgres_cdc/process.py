@@ -1,4 +1,8 @@
-"""Finds the reader of a spool, or starts one. It ends with the process that started it."""
+"""Finds the reader of a spool, or starts one. It ends with the process that started it.
+
+A reader is a child as any other (`headgate.runtime.child`), but what it has to say is in the spool, not on its standard
+output: a reader that somebody else started is as good as one's own, and only its files can be read then.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
-import msgspec
-
 from headgate.model import ConnectError, HeadgateError, InternalError
-from headgate.runtime.child import start_child
+from headgate.runtime.child import end_child, start_child
 from headgate.runtime.file_lock import FileLock
 from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.reader import ReaderOptions
@@ -41,7 +43,7 @@ class ReaderProcess:
             if state is not None and state.status in ("streaming", "waiting") and self._alive():
                 return state
             if state is not None and state.error and (state.status == "error" or time.monotonic() > deadline):
-                raise _rebuilt(state.error)
+                raise _told(state.error)
             if self._child is not None and self._child.poll() is not None:
                 raise InternalError("the reader process ended", remedy=f"read {self._directory / 'reader.log'}")
             if time.monotonic() > deadline:
@@ -61,7 +63,7 @@ class ReaderProcess:
         """What the reader does now. A dead one is replaced; one that gave up says why until `ensure`."""
         state = self._control.read_state()
         if state is not None and state.status == "error" and state.error:
-            raise _rebuilt(state.error)
+            raise _told(state.error)
         if state is None or not self._alive():
             return self.ensure()
         return state
@@ -80,12 +82,14 @@ class ReaderProcess:
 
     def stop(self) -> None:
         """End the reader if it is ours."""
-        if self._child is not None and self._child.stdin is not None:
-            self._child.stdin.close()
-            self._child.wait(10)
-            self._child = None
+        child, self._child = self._child, None
+        if child is not None:
+            end_child(child, _ENDING_S)
 
 
-def _rebuilt(fields: dict[str, str]) -> HeadgateError:
-    text = f"headgate-error: {msgspec.json.encode(fields).decode()}"
-    return HeadgateError.from_text(text) or InternalError(fields.get("message", "unknown"))
+def _told(fields: dict[str, str]) -> HeadgateError:
+    """Rebuild the error that a reader has told; it may be of a version with other kinds."""
+    try:
+        return HeadgateError.from_dict(fields)
+    except (KeyError, ValueError):
+        return InternalError(fields.get("message", "unknown"))

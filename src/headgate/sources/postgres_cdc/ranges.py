@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.model import record
+from headgate.model.position import timeline_text
 from headgate.postgres.continuity import TimelineHistory
 from headgate.sources.base import Pick
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.picking import pick_values, picked_columns
+from headgate.sources.postgres_cdc.serving import Served, hand_over, read_served
 from headgate.sources.postgres_cdc.spool import Slice, SpoolIndex, relations_before
 from headgate.sources.postgres_cdc.type_book import read_types
 
 if TYPE_CHECKING:
     from headgate.kernels.changes import RangeDecoder
+    from headgate.kernels.changes.set_aside import SetAside
     from headgate.wire.pgtypes import TypeCatalog
 
 __all__ = [
@@ -32,6 +37,7 @@ __all__ = [
     "delivery_columns",
     "end_on_one_timeline",
     "located",
+    "shared",
     "spool_buffers",
 ]
 
@@ -50,32 +56,88 @@ class Range:
     timeline: int
     run: tuple[int, ...]  # of the reader that filled the spool
     slices: list[Slice]
+    relations: list[bytes]  # as they are where it begins
+    types: TypeCatalog
+    share: tuple[int, int, bool] | None = None  # a `kernels.changes.Share`, where tasks send the range between them
+    served: Served | None = None  # where to read it, for who does not see the spool's files
 
-    def decode(
-        self, options: CdcOptions, types: TypeCatalog | None = None, picks: Sequence[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
+    @classmethod
+    def of(
+        cls,
+        directory: Path,
+        start_lsn: int,
+        end_lsn: int,
+        origin: str,
+        timeline: int,
+        run: tuple[int, ...],
+        slices: list[Slice],
+        served: Served | None = None,
+    ) -> Self:
+        """A range of the spool in a directory, with what is in force where it begins."""
+        relations, types = relations_before(directory, start_lsn), read_types(directory, start_lsn)
+        return cls(start_lsn, end_lsn, origin, timeline, run, slices, relations, types, served=served)
+
+    def decode(self, options: CdcOptions, picks: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """One row per change, in order; `picks` are columns of the changed rows that come besides."""
-        yield from self.decoder(options, types, picks).decode(spool_buffers(self.slices))
+        yield from self.decoder(options, picks).decode(self.buffers(self.slices))
 
-    def decoder(self, options: CdcOptions, types: TypeCatalog | None = None, picks: Sequence[str] = ()) -> RangeDecoder:
+    def buffers(self, slices: list[Slice]) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes of whole transactions: as they lie on disk, or as the reader's machine sends them."""
+        if self.served is None:
+            yield from spool_buffers(slices)
+            return
+        for part in slices:
+            data = read_served(self.served, Path(part.path).name, part.offset, part.length)
+            yield np.frombuffer(data, dtype=np.uint8)
+
+    def metadata(self) -> dict[bytes, bytes] | None:
+        """What rows of a share say of themselves, to whoever sends them."""
+        if self.share is None:
+            return None
+        number, count, by_key = self.share
+        begin = f"{self.origin}-{timeline_text(self.timeline)}{self.start_lsn:016X}-"
+        return {
+            record.SHARE: f"{'key' if by_key else 'table'} {number + 1}/{count}".encode(),
+            record.BEHIND: begin.encode(),
+        }
+
+    def decoder(self, options: CdcOptions, picks: Sequence[str] = ()) -> RangeDecoder:
         """What decodes the range, and afterwards whatever follows it in the spool."""
         # Only executors decode; Spark's search for sources imports this module in every process.
-        from headgate.kernels.changes import RangeDecoder
+        from headgate.kernels.changes import ALL, RangeDecoder, Share
         from headgate.sources.postgres_cdc.debezium import encoder_maker
 
-        store = options.dead_letter_store
         return RangeDecoder(
             origin=self.origin,
             timeline=self.timeline,
-            relations=relations_before(options.spool_dir, self.start_lsn),
-            types=types or read_types(options.spool_dir, self.start_lsn),
+            relations=self.relations,
+            types=self.types,
             format="msgpack" if options.table else options.envelope,
             subject=options.subject,
             images=options.images and not options.table,
             picks=picks,
             debezium=encoder_maker(options),
-            set_aside=store.add if store else None,
+            set_aside=self._set_aside(options),
+            share=ALL if self.share is None else Share(*self.share),
         )
+
+    def _set_aside(self, options: CdcOptions) -> SetAside | None:
+        store = options.dead_letter_store
+        if store is None:
+            return None
+        return store.add if self.served is None else partial(hand_over, self.served)
+
+
+def shared(range_: Range, end: Mapping[str, int]) -> list[Range]:
+    """The range for each task that the offset at its end asks for; for one, where a transaction is about several."""
+    if "tasks" not in end:
+        return [range_]
+    from headgate.kernels.changes import needs_one_task
+
+    by_key = bool(end["by_key"])
+    is_whole = any(needs_one_task(source, by_key=by_key) for source in spool_buffers(range_.slices))
+    count = 1 if is_whole else end["tasks"]
+    return [replace(range_, share=(number, count, by_key)) for number in range(count)]
 
 
 def end_on_one_timeline(index: SpoolIndex, history: TimelineHistory, begin_lsn: int, end_lsn: int) -> int:
@@ -108,16 +170,16 @@ def deliver_located(
     for batch in batches:
         for row in batch.column(RANGE):
             partition: Range = pickle.loads(row.as_py())  # noqa: S301
-            for rows in partition.decode(options, picks=columns):
-                yield delivery_columns(rows, partition.origin, picks)
+            for rows in partition.decode(options, columns):
+                yield delivery_columns(rows, partition, picks)
 
 
-def delivery_columns(rows: pa.RecordBatch, origin: str, picks: Sequence[Pick]) -> pa.RecordBatch:
+def delivery_columns(rows: pa.RecordBatch, of: Range, picks: Sequence[Pick]) -> pa.RecordBatch:
     """Topic, message id and payload of decoded changes, and what is picked of them."""
     delivery = {
         record.TOPIC: rows.column(record.TOPIC),
-        record.MESSAGE_ID: pc.binary_join_element_wise(pa.scalar(origin), rows.column(record.POSITION), "-"),
+        record.MESSAGE_ID: pc.binary_join_element_wise(pa.scalar(of.origin), rows.column(record.POSITION), "-"),
         record.PAYLOAD: rows.column(record.PAYLOAD),
     }
     delivery |= pick_values(rows, picks)
-    return pa.RecordBatch.from_arrays(list(delivery.values()), names=list(delivery))
+    return pa.RecordBatch.from_arrays(list(delivery.values()), names=list(delivery), metadata=of.metadata())

@@ -34,7 +34,9 @@ from headgate.sources.postgres_cdc.control import ReaderState, SpoolControl
 from headgate.sources.postgres_cdc.intake import Intake
 from headgate.sources.postgres_cdc.knowledge import Catalog, Knowledge
 from headgate.sources.postgres_cdc.lineage import Lineage
+from headgate.sources.postgres_cdc.serving import SpoolServer
 from headgate.sources.postgres_cdc.spool import SpoolWriter
+from headgate.spool.dead_letters import DeadLetters
 
 __all__ = ["Reader", "ReaderOptions", "main"]
 
@@ -65,6 +67,10 @@ class ReaderOptions:
     protocol: int = 2
     failover: bool = False
     create_publication_for: tuple[str, ...] = ()
+    serve_on: str = ""  # an address to serve the spool on; empty: executors see its files
+    dead_letters: str = ""  # where rows are kept that such executors hand over, and how many
+    max_dead_letters: int = 0
+    max_dead_letter_bytes: int = 0
     heartbeat_ms: int = 0  # how often to write a message into the WAL that comes back as a heartbeat; 0: never
 
     def __repr__(self) -> str:
@@ -80,7 +86,8 @@ class Reader:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(self._directory)
         self._control = SpoolControl(self._directory)
-        self._state = ReaderState(pid=os.getpid())
+        self._server = _served(options, self._directory) if options.serve_on else None
+        self._state = ReaderState(pid=os.getpid(), served=self._server.served if self._server else None)
         self._lineage = Lineage(self._control, options.url, options.slot, options.publications)
         self._spool: SpoolWriter | None = None
         self._flushed = 0  # what PostgreSQL was told
@@ -287,6 +294,14 @@ class Reader:
         ready, _, _ = select.select([sys.stdin], [], [], seconds)
         if ready and not os.read(sys.stdin.fileno(), 4096):
             self.stopping = True
+
+
+def _served(options: ReaderOptions, directory: Path) -> SpoolServer:
+    letters = None
+    if options.dead_letters:
+        limits = {"max_rows": options.max_dead_letters, "max_bytes": options.max_dead_letter_bytes}
+        letters = DeadLetters(Path(options.dead_letters), **limits)
+    return SpoolServer(directory, options.serve_on, letters)
 
 
 def _hold(directory: Path) -> FileLock:

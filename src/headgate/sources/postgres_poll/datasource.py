@@ -5,7 +5,6 @@ An offset is the number of the next row and the place of the last one. A batch i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +20,7 @@ from headgate.sources.postgres_poll.plans import Point
 from headgate.sources.postgres_poll.poller import Last, Poller
 from headgate.sources.postgres_poll.reading import read_rows
 from headgate.sources.postgres_poll.table import PolledTable, describe
+from headgate.sources.resting import Resting
 
 __all__ = ["PollDataSource", "PollStreamReader"]
 
@@ -63,7 +63,7 @@ class PollStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._table = table
         self._poller = Poller(options, table)
-        self._quiet_since: float | None = None  # when the last look found nothing
+        self._resting = Resting(options.poll_interval_ms)
         self._until: tuple[Last | None] | None = None  # where a run that ends, ends
 
     def initialOffset(self) -> Offset:
@@ -80,21 +80,16 @@ class PollStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = Point.from_offset(start)
         self._poller.commit(begin)
-        if self._is_resting() or self._until == (None,):
+        if self._resting or self._until == (None,):
             return start
         until = self._until[0] if self._until else None
         plan = self._poller.plan(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None, until)
-        self._quiet_since = time.monotonic() if plan is None else None
+        self._resting.looked(found=plan is not None)
         return plan.end.to_offset() if plan else start
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = (self._poller.last(),)
-
-    def _is_resting(self) -> bool:
-        """An idle query asks many times a second; the table is asked once in a while."""
-        if self._quiet_since is None or self._until is not None:
-            return False
-        return time.monotonic() - self._quiet_since < self._options.poll_interval_ms / 1000
+        self._resting.never()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         first, last = Point.from_offset(start), Point.from_offset(end)

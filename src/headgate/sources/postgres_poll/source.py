@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.model import ConfigError
-from headgate.model.plugin import API_VERSION
-from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset, Source
+from headgate.sources.base import DESTRUCTIVE_POLLING, POLLING, Lag, Mode, Offset
+from headgate.sources.polled import PolledSource
 from headgate.sources.postgres_poll.options import PollOptions
 from headgate.sources.postgres_poll.plans import Point
 from headgate.sources.postgres_poll.poller import Poller
@@ -14,17 +14,14 @@ from headgate.sources.postgres_poll.poller import Poller
 __all__ = ["PostgresPollSource"]
 
 
-class PostgresPollSource(Source):
+class PostgresPollSource(PolledSource):
     """The rows of a table; delivered ones may be deleted or marked."""
 
-    api_version = API_VERSION
     format = "pgpoll"
 
     def __init__(self, name: str, options: dict[str, str], origin: str, destructive: bool | None = None) -> None:
-        self.name = name
-        self._texts = options
+        super().__init__(name, options, origin)
         self._options = PollOptions.from_spark(options)
-        self._origin = origin
         self._destructive = self._options.is_destructive if destructive is None else destructive
         self._poller = Poller(self._options)
         if self._options.is_destructive and not self._destructive:
@@ -38,15 +35,9 @@ class PostgresPollSource(Source):
     def mode(self) -> Mode:
         return DESTRUCTIVE_POLLING if self._destructive else POLLING
 
-    def options(self) -> dict[str, str]:
-        return self._texts
-
     def commit(self, end: Offset) -> None:
         """Only here, and when the reader goes on from `end`, are rows taken away."""
         self._poller.commit(Point.from_offset(end))
-
-    def origin(self) -> str:
-        return self._origin
 
     def check(self) -> str:
         self._poller.check()
