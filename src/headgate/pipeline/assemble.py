@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
+from urllib.parse import urlsplit
 
 from headgate.config import Config
 from headgate.config.models import PipelineSection
@@ -17,6 +19,7 @@ from headgate.pipeline.registry import build_destination, build_source
 from headgate.pipeline.resetting import checkpoint_of, resets_of
 from headgate.pipeline.routing.settings import routing_settings
 from headgate.pipeline.spec import PipelineSpec
+from headgate.runtime.listening import address_towards
 from headgate.sources.base import Source
 from headgate.sources.context import DeadLetterLimits, SourceContext
 from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
@@ -78,13 +81,14 @@ def _pipeline(
         until_caught_up=until_caught_up,
     )
     _check_trigger(spec, section, config)
+    _check_ordering(spec, section)
     return spec
 
 
 def _is_realtime(section: PipelineSection, config: Config) -> bool:
     """Following needs the reader's spool on the executors' own disk."""
-    wanted = section.trigger == "realtime" or (section.trigger is None and not section.trigger_interval)
-    return wanted and config.spark.master.startswith("local")
+    unless_said = section.trigger is None and not section.trigger_interval and section.ordering == "total"
+    return (section.trigger == "realtime" or unless_said) and config.spark.master.startswith("local")
 
 
 def _check_trigger(spec: PipelineSpec, section: PipelineSection, config: Config) -> None:
@@ -95,6 +99,8 @@ def _check_trigger(spec: PipelineSpec, section: PipelineSection, config: Config)
         reason = f'spark.master is {config.spark.master}, and tasks follow a reader on their own machine ("local[N]")'
     elif section.trigger_interval:
         reason = "a trigger_interval asks for batches"
+    elif section.ordering != "total":
+        reason = f'with ordering = "{section.ordering}" several tasks share a batch'
     elif not spec.can_follow:
         reason = "only untransformed or routed rows of a postgres-cdc source can be followed, to no `table` or `memory`"
     if reason:
@@ -103,6 +109,36 @@ def _check_trigger(spec: PipelineSpec, section: PipelineSection, config: Config)
             where=f"{spec.where}.trigger",
             remedy='take the line out, or set trigger = "batch"',
         )
+
+
+def _check_ordering(spec: PipelineSpec, section: PipelineSection) -> None:
+    if section.ordering == "total":
+        return
+    others = [each.name for each in spec.destinations if not each.takes_shares]
+    reason = None
+    if spec.source.format != "pgcdc" or spec.shortcut is None:
+        reason = "only untransformed or routed rows of a postgres-cdc source can be shared out"
+    elif others:
+        reason = f"{', '.join(others)} can tell a replay only by the order of all rows"
+    if reason:
+        raise ConfigError(
+            f'ordering = "{section.ordering}" is not possible here: {reason}',
+            where=f"{spec.where}.ordering",
+            remedy='take the line out, or use destinations that can: see "Scaling out" in docs/clusters.md',
+        )
+
+
+def _serve_on(config: Config) -> str:
+    """The address of this machine for executors on others; empty where they see its files."""
+    spark = config.spark
+    if spark.master.startswith("local") or spark.shared_data_dir:
+        return ""
+    return spark.conf.get("spark.driver.host") or address_towards(_master_host(spark.master))
+
+
+def _master_host(master: str) -> str:
+    """Of `spark://host:7077` or `k8s://https://host:443`; of `yarn` only the machine itself is known."""
+    return urlsplit(f"//{master.rpartition('//')[2].split(',')[0]}").hostname or socket.gethostname()
 
 
 def _source_context(config: Config, pipeline: str, postgres_url: str | None) -> SourceContext:
@@ -116,6 +152,9 @@ def _source_context(config: Config, pipeline: str, postgres_url: str | None) -> 
         data_dir=config.project.data_dir,
         dead_letters=DeadLetterLimits(section.dead_letters.max_rows, section.dead_letters.max_bytes),
         postgres_url=postgres_url or "",
+        ordering=section.ordering,
+        tasks=section.tasks,
+        serve_on=_serve_on(config),
         needs_images=_needs_images(section),
     )
 

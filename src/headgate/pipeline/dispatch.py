@@ -136,7 +136,7 @@ def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch
                 if batch.num_rows == 0:
                     continue
                 _refuse_nulls(batch)
-                lane = Lane(batch_id=batch_id, task=task_number())
+                lane = Lane(batch_id=batch_id, task=task_number()).sharing(batch)
                 senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
                 for sender in senders:
                     sender.send(batch)

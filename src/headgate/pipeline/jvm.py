@@ -32,13 +32,16 @@ _KEPT = 3  # archives, of 160 MB each: of other versions, or of other environmen
 _COMMAND = ("nice", "-n", "19", sys.executable, "-m", "headgate.pipeline.jvm")
 _SMALL = "-XX:+UseSerialGC"
 _QUICK = "-XX:TieredStopAtLevel=1"
+# Java would begin with a 64th of the machine's memory, and touch all of it before it first looks what is garbage: 95 MB
+# more for 0.2 s less of the CPU at the start.
+_LEAN = "-Xms64m -Xmn24m"
 # Checksums cost 0.07 s. An archive that does not fit is no news for anybody.
 _CHECKED = "-XX:+VerifySharedSpaces -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def java_options(java_home: Path, *, has_sql: bool = False) -> str:
     """Options for the driver's JVM. `has_sql`: rows pass through it, so compiling them well pays."""
-    options = [_SMALL] if has_sql else [_SMALL, _QUICK]
+    options = [_SMALL] if has_sql else [_SMALL, _QUICK, _LEAN]
     archive = archive_of(java_home)
     if archive is not None and is_whole(archive):
         options.append(f"-XX:SharedArchiveFile={archive} {_CHECKED}")

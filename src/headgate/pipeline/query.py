@@ -28,8 +28,8 @@ from headgate.pipeline.dispatch import (
 from headgate.pipeline.failures import short
 from headgate.pipeline.following import Following
 from headgate.pipeline.report import Reporter
-from headgate.pipeline.routing.job import Followed
 from headgate.pipeline.routing.runtime import Routing
+from headgate.pipeline.routing.spark_job import Followed
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
 from headgate.sources.base import Lag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ __all__ = ["Report", "Reporter", "StatusChange", "with_source_error"]
 _RATE_WINDOW_S = 10.0
 _DURATIONS_KEPT = 200
 _HISTORY_KEPT = 100
+DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class StatusChange(NamedTuple):
@@ -45,6 +47,7 @@ class Report:
     last_batch_rows: int = 0
     last_batch_seconds: float = 0.0
     batch_seconds_p50: float = 0.0
+    batch_durations: dict[str, Any] = field(default_factory=dict)  # a histogram: limits, counts between them, sum
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None  # what the source has and is not delivered, in whatever it can tell
     lag_bytes: int | None = None
@@ -84,11 +87,15 @@ class Reporter:
         self._report = Report(pipeline, source, destinations, status_since=time.time())
         self._recent: deque[tuple[float, int]] = deque()
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
+        self._counts = [0] * (len(DURATION_BUCKETS_S) + 1)  # of batches by how long they took
+        self._seconds = 0.0
 
     @property
     def report(self) -> Report:
         with self._lock:
-            return replace(self._report, rows_per_second=self._rate(time.monotonic()))
+            durations = {"limits": list(DURATION_BUCKETS_S), "counts": list(self._counts), "sum": self._seconds}
+            rate = self._rate(time.monotonic())
+            return replace(self._report, rows_per_second=rate, batch_durations=durations)
 
     def status(self, status: Status, error: HeadgateError | None = None) -> None:
         with self._changed:
@@ -166,6 +173,8 @@ class Reporter:
             known = replace(known, batches_total=known.batches_total + 1, last_batch_rows=rows)
             if seconds is not None:
                 self._durations.append(seconds)
+                self._counts[bisect_left(DURATION_BUCKETS_S, seconds)] += 1
+                self._seconds += seconds
                 median = sorted(self._durations)[len(self._durations) // 2]
                 known = replace(known, last_batch_seconds=seconds, batch_seconds_p50=median)
             self._report = known

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -96,7 +96,7 @@ def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSess
     try:
         with _output_to(options.log_dir / "spark-start.log"), _own_interrupt_handler(), _workers_log_here():
             session = builder.getOrCreate()
-    except (PySparkException, OSError, RuntimeError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise ConnectError(
             f"Spark did not start on {options.master}: {_first_line(error)}",
             where="spark",
@@ -208,4 +208,5 @@ def check_worker_python(python: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+    return (text.strip().splitlines() or [type(error).__name__])[0][:300]

@@ -225,3 +225,8 @@ def test_a_commit_that_fails_degrades_until_it_is_made_up_for(
 def test_it_is_refused_where_it_cannot_be(start: Start) -> None:  # noqa: F811
     with pytest.raises(ConfigError, match='trigger = "realtime" is not possible here'):
         start(trigger="realtime")  # memory takes whole batches
+
+
+def test_rows_are_not_shared_out_where_a_replay_would_not_be_known(start: Start) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match=r'ordering = "key" is not possible here: .* can tell a replay only by'):
+        start(destination={"type": "eventlog", "path": "/tmp/never-made"}, ordering="key")

@@ -28,7 +28,7 @@ def place(home: Path) -> Path:
 
 
 def test_without_an_archive_java_is_not_told_of_one(home: Path) -> None:
-    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -Xmn24m"
     assert jvm.java_options(home, has_sql=True) == "-XX:+UseSerialGC"
 
 
@@ -61,7 +61,7 @@ def test_without_a_home_spark_starts_without_an_archive(home: Path, monkeypatch:
     monkeypatch.setattr(Path, "home", none)
     assert jvm.archive_of(home) is None
     assert jvm.make_archive(home) is None
-    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    assert jvm.java_options(home) == "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -Xmn24m"
 
 
 def test_a_cache_that_cannot_be_written_makes_no_archive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

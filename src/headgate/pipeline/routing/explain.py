@@ -17,7 +17,7 @@ import pyarrow as pa
 from headgate.destinations.base import OWN_LANE, Destination, Lane, LocalDestination, Sender, SendResult, TopicDefaults
 from headgate.model import ConnectError, HeadgateError, record
 from headgate.model.address import Address
-from headgate.pipeline.routing.plan import Plan, TaskReport
+from headgate.pipeline.routing.job import Job, Report
 from headgate.pipeline.routing.router import KEY, KEY_STREAM, KEY_TOPIC, Router, key_bytes, key_number, lookup_column
 from headgate.pipeline.routing.rules import Choice
 from headgate.pipeline.routing.settings import RoutingSettings
@@ -167,8 +167,8 @@ class _Rehearsal:
 
     def run(self, made: pa.RecordBatch) -> None:
         while True:
-            plan = self._plan()
-            dead, report = self._attempt(plan, made)
+            job = self._job()
+            dead, report = self._attempt(job, made)
             if not report.unknown:
                 break
             self.table.admit(Address(*each) for each in report.unknown)
@@ -180,11 +180,11 @@ class _Rehearsal:
             error = self.table.creation_error(name, wanted)
             self.failed[name, wanted] = error.message if error else "it cannot be created"
 
-    def _plan(self) -> Plan:
+    def _job(self) -> Job:
         known = self.table.known()
         self.table.ensure([each for each, names in known.partitions.items() if not all(names.values())])
         # Whatever becomes of refused rows, here they come back with their reason.
-        return Plan(
+        return Job(
             targets=tuple(self._remote),
             rules=self.settings.rules,
             admission=replace(self.settings.admission, max_concurrent=1),
@@ -194,10 +194,10 @@ class _Rehearsal:
             echo=bool(self.local),
         )
 
-    def _attempt(self, plan: Plan, made: pa.RecordBatch) -> tuple[list[dict[str, Any]], TaskReport]:
+    def _attempt(self, job: Job, made: pa.RecordBatch) -> tuple[list[dict[str, Any]], Report]:
         dead: list[dict[str, Any]] = []
-        for each in run_task(plan, iter([made]), 0):
-            if isinstance(each, TaskReport):
+        for each in run_task(job, iter([made]), 0):
+            if isinstance(each, Report):
                 return dead, each
             kind, batch = each
             if kind == "dead":

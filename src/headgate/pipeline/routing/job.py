@@ -1,120 +1,116 @@
-"""One Spark job of a routed batch: sends the plan out with the rows, and brings back what became of them."""
+"""A job and its report: what travels to the executors with the rows of a batch, and what comes back."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+import msgspec
 
-from headgate.destinations.base import SendResult
-from headgate.model import HeadgateError, record
-from headgate.pipeline.dispatch import task_number, tracker
-from headgate.pipeline.following import Following
-from headgate.pipeline.routing.plan import Plan, TaskReport, error_of
-from headgate.pipeline.routing.refusals import DEAD_SCHEMA
-from headgate.pipeline.routing.task import Output, follow_task, run_task
-from headgate.sources.base import Follow, MakeRows, Offset
+from headgate.destinations.base import Destination, SendResult
+from headgate.model import HeadgateError, InternalError
+from headgate.model.address import Address
+from headgate.pipeline.routing.admission import Admission
+from headgate.pipeline.routing.rules import Keys, Rules
+from headgate.pipeline.routing.table import Known
 
-__all__ = ["Followed", "Outcome", "run_job"]
+__all__ = ["Action", "Earlier", "Group", "Job", "Report", "error_of"]
 
-_KIND = "kind"
-_REPORT = "report"
-_ARROW_SCHEMA = pa.schema([*DEAD_SCHEMA, (_KIND, pa.string()), (_REPORT, pa.string())])
-_SPARK_SCHEMA = (
-    f"destination string, {record.STREAM} string, {record.TOPIC} string, reason string, {record.MESSAGE_ID} string, "
-    f"{record.PARTITION_KEY} binary, {record.PARTITION} bigint, {record.PAYLOAD} binary, error string, "
-    f"{_KIND} string, {_REPORT} string"
-)
+Action = Literal["drop", "error", "dlq"]
+_MOST_ENTRIES = 10_000  # of a report, before they are summed up
+_MOST_SAMPLES = 20
+
+Group = tuple[str, str, str]  # configured destination, stream, topic
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What all tasks of a job have said."""
+class Earlier:
+    """What was acknowledged in a batch while it was routed by rules that a reload has replaced."""
 
-    row_count: int
-    unknown: list[tuple[str, str]]
-    sent: list[tuple[int, str, str, str, int]]  # task, group, rows
-    failed: list[tuple[str, str, str, HeadgateError]]  # group, error
-    results: list[SendResult]
-    rows: pa.Table  # for destinations on the driver
-    dead: pa.Table
-    refused: Counter[str] = field(default_factory=Counter)
+    rules: Rules
+    done: frozenset[tuple[int, Group]]  # (task, group)
+
+    def has(self, task: int, name: str, wanted: Address, keys: Keys) -> bool:
+        """Whether a row of these values needs not go there: it is there, or was delivered wherever it had to go."""
+        given = self.rules.choose(keys).destinations
+        there = {each for each in given if (task, (name, each.stream, each.topic)) in self.done}
+        return wanted in there or (bool(given) and len(there) == len(given))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a task is given: rules, what is known of destinations, and what it need not send again."""
+
+    targets: tuple[Destination, ...]
+    rules: Rules
+    admission: Admission
+    known: Known
+    on_missing: Action
+    on_refusal: Action
+    batch_id: int = 0
+    done: frozenset[tuple[int, Group]] = frozenset()  # (task, group)
+    earlier: tuple[Earlier, ...] = ()
+    goes_on: bool = False  # right behind what this task has sent before
+    echo: bool = False  # hand the rows back, for destinations on the driver
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether rows of different streams must not overtake one another."""
+        return self.admission.max_concurrent == 1
+
+
+class Report(msgspec.Struct):
+    """What became of the rows of a task, of a part of it, or of all tasks of a job: reports add up."""
+
+    rows: int = 0
+    unknown: list[tuple[str, str]] = []  # stream and topic that the driver must admit first
+    refused: dict[str, int] = {}  # by reason
     missing: int = 0
     absent: int = 0
     defaulted: int = 0
-    samples: list[str] = field(default_factory=list)  # values that no route knows
-    end: Offset | None = None  # how far a task that followed its source has come
+    sent: list[tuple[int, str, str, str, int]] = []  # task, group, rows
+    failed: list[tuple[str, str, str, dict[str, str]]] = []  # group, error
+    results: list[SendResult] = []
+    samples: list[str] = []  # values that no rule knows
+    end: dict[str, Any] | None = None  # how far a task that followed its source has come
+
+    def add(self, other: Report) -> None:
+        """Take in what became of further rows."""
+        self.rows += other.rows
+        self.unknown = sorted({*self.unknown, *other.unknown})
+        self.refused = dict(Counter(self.refused) + Counter(other.refused))
+        self.missing += other.missing
+        self.absent += other.absent
+        self.defaulted += other.defaulted
+        self.sent = self.sent + other.sent
+        self.failed = self.failed + other.failed
+        self.results = self.results + other.results
+        self.samples = (self.samples + other.samples)[-_MOST_SAMPLES:]
+        self.end = other.end or self.end
+        if len(self.sent) + len(self.results) > _MOST_ENTRIES:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        rows: Counter[tuple[int, str, str, str]] = Counter()
+        for *group, count in self.sent:
+            rows[tuple(group)] += count  # type: ignore[index]
+        self.sent = [(*group, count) for group, count in rows.items()]
+        results: dict[str, SendResult] = {}
+        for each in self.results:
+            known = results.get(each.destination)
+            results[each.destination] = each if known is None else known.plus(each)
+        self.results = list(results.values())
+
+    def close(self) -> None:
+        """A group is sent only if none of its rows failed: the next attempt sends all of it again."""
+        failed = {each[:3] for each in self.failed}
+        self.sent = [each for each in self.sent if each[1:4] not in failed]
 
 
-class Followed(NamedTuple):
-    """How a task follows its source, and whom it tells of it."""
-
-    follow: Follow
-    following: Following
-
-
-def run_job(frame: DataFrame, plan: Plan, rows: MakeRows | None, followed: Followed | None = None) -> Outcome:
-    """Run one attempt. `rows` makes the rows where the frame only says where they are."""
-    task = _task(plan, rows) if followed is None else _following_task(plan, followed)
-    table = frame.mapInArrow(task, _SPARK_SCHEMA).toArrow()
-    kinds = table.column(_KIND)
-    texts = table.filter(pc.equal(kinds, "report")).column(_REPORT).to_pylist()
-    reports = [TaskReport.from_dict(json.loads(text)) for text in texts]
-    names = [name for name in table.column_names if name not in (_KIND, _REPORT)]
-    return Outcome(
-        row_count=sum(report.rows for report in reports),
-        unknown=sorted({each for report in reports for each in report.unknown}),
-        sent=[(report.task, *each) for report in reports for each in report.sent],
-        failed=[(*each[:3], error_of(each[3])) for report in reports for each in report.failed],
-        results=[SendResult.from_dict(fields) for report in reports for fields in report.results],
-        rows=table.filter(pc.equal(kinds, "row")).select(names),
-        dead=table.filter(pc.equal(kinds, "dead")).select(names),
-        refused=sum((report.refused for report in reports), Counter()),
-        missing=sum(report.missing for report in reports),
-        absent=sum(report.absent for report in reports),
-        defaulted=sum(report.defaulted for report in reports),
-        samples=[sample for report in reports for sample in report.samples],
-        end=next((report.end for report in reports if report.end), None),
-    )
-
-
-def _task(plan: Plan, make_rows: MakeRows | None) -> MakeRows:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _results(run_task(plan, make_rows(batches) if make_rows else batches, task_number()))
-
-    return run
-
-
-def _following_task(plan: Plan, followed: Followed) -> MakeRows:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Behind an open circuit the driver must look again soon whether it is to be tried.
-        track = tracker(followed.following, is_short=bool(plan.known.open))
-        return _results(follow_task(plan, followed.follow(batches, track.goes_on), track, task_number()))
-
-    return run
-
-
-def _results(outputs: Iterator[Output | TaskReport]) -> Iterator[pa.RecordBatch]:
-    for each in outputs:
-        if isinstance(each, TaskReport):
-            report = {_KIND: "report", _REPORT: json.dumps(each.as_dict())}
-            yield pa.RecordBatch.from_pylist([report], schema=_ARROW_SCHEMA)
-        else:
-            yield _as_result(*each)
-
-
-def _as_result(kind: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of either sort in the one schema that a job can return."""
-    given = {name: batch.column(name) for name in batch.schema.names}
-    given[_KIND] = pa.array([kind] * batch.num_rows, pa.string())
-    columns = [
-        given[column.name].cast(column.type) if column.name in given else pa.nulls(batch.num_rows, column.type)
-        for column in _ARROW_SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+def error_of(fields: Mapping[str, str]) -> HeadgateError:
+    """An error that came as JSON."""
+    found = HeadgateError.from_text(f"headgate-error: {json.dumps(fields)}")
+    return found or InternalError("an error that nobody can read", remedy="report it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,33 +17,16 @@ from headgate.destinations.base import Destination, Lane, SendResult
 from headgate.model import ConfigError, DataError, DeliveryError, HeadgateError, OccupiedError, StateError, record
 from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Reason
-from headgate.pipeline.routing.plan import Group, Plan, TaskReport, error_of
+from headgate.pipeline.routing.job import Group, Job, Report, error_of
 from headgate.pipeline.routing.refusals import Refusals
-from headgate.pipeline.routing.router import Indices
-from headgate.pipeline.routing.rules import Keys
+from headgate.pipeline.routing.router import Routed
 from headgate.runtime.failpoints import failpoint
 
-__all__ = ["Lanes", "Rows"]
+__all__ = ["Lanes"]
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _NOT_CREATED = DeliveryError("the destination could not be created", remedy="see its last error in the status")
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows, their destinations `wanted[index[row]]`, and the values that they were routed by, `keys[code[row]]`."""
-
-    batch: pa.RecordBatch
-    wanted: tuple[Address, ...]
-    index: Indices
-    code: Indices
-    keys: tuple[Keys, ...]
-
-    def where(self, keep: Bools) -> Rows:
-        if keep.all():
-            return self
-        return replace(self, batch=self.batch.filter(pa.array(keep)), index=self.index[keep], code=self.code[keep])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +41,17 @@ class _Load:
 class Lanes:
     """The sending side of one task."""
 
-    def __init__(self, plan: Plan, report: TaskReport) -> None:
-        self._plan = plan
+    def __init__(self, job: Job, report: Report, task: int) -> None:
+        self._job = job
         self._report = report
+        self._task = task
         # What follows a row that failed must not overtake it: the next attempt sends them in order.
         self._failed: set[Group] = set()
 
-    def send(self, parts: Sequence[Rows], refusals: Refusals) -> None:
+    def send(self, parts: Sequence[Routed], refusals: Refusals) -> None:
         """Send the rows of a round. All refusals come before the first row."""
-        loads = [load for target in self._plan.targets for load in self._loads(target, parts, refusals)]
-        threads = min(len(loads), self._plan.admission.max_concurrent)
+        loads = [load for target in self._job.targets for load in self._loads(target, parts, refusals)]
+        threads = min(len(loads), self._job.admission.max_concurrent)
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="lane") as pool:
                 results = list(pool.map(self._send, loads))
@@ -79,20 +63,20 @@ class Lanes:
             if rest.batches:
                 self._book(rest, self._send(rest), refusals)
 
-    def _loads(self, target: Destination, parts: Sequence[Rows], refusals: Refusals) -> list[_Load]:
+    def _loads(self, target: Destination, parts: Sequence[Routed], refusals: Refusals) -> list[_Load]:
         in_order = [
             each
             for rows in parts
-            for each in _by_stream(self._allowed(target, rows, refusals), runs=self._plan.keeps_order)
+            for each in _by_stream(self._allowed(target, rows, refusals), runs=self._job.keeps_order)
         ]
-        if self._plan.keeps_order:
+        if self._job.keeps_order:
             return [_Load(target, stream, [batch]) for stream, batch in in_order]
         lanes: dict[str, list[pa.RecordBatch]] = {}
         for stream, batch in in_order:
             lanes.setdefault(stream, []).append(batch)
         return [_Load(target, stream, batches) for stream, batches in lanes.items()]
 
-    def _allowed(self, target: Destination, rows: Rows, refusals: Refusals) -> Rows:
+    def _allowed(self, target: Destination, rows: Routed, refusals: Refusals) -> Routed:
         """Rows for one configured destination: not those it has, nor those it must be left alone with."""
         keep = np.ones(len(rows.index), dtype=np.bool_)
         for number, wanted in enumerate(rows.wanted):
@@ -100,18 +84,18 @@ class Lanes:
             if of_it.any():
                 keep[of_it] = False
                 rest = of_it & ~self._delivered(target, wanted, rows)
-                keep |= self._allowed_of(target, wanted, rows.batch, of_it, rest, refusals)
+                keep |= self._allowed_of(target, wanted, rows.rows, of_it, rest, refusals)
         return rows.where(keep)
 
-    def _delivered(self, target: Destination, wanted: Address, rows: Rows) -> Bools:
+    def _delivered(self, target: Destination, wanted: Address, rows: Routed) -> Bools:
         """Rows that the destination has, or that it had by routes of before a reload."""
-        task, group = self._report.task, (target.name, wanted.stream, wanted.topic)
-        if (task, group) in self._plan.done:
+        task, group = self._task, (target.name, wanted.stream, wanted.topic)
+        if (task, group) in self._job.done:
             return np.ones(len(rows.index), dtype=np.bool_)
         codes = [
             code
             for code, keys in enumerate(rows.keys)
-            if any(earlier.has(task, target.name, wanted, keys) for earlier in self._plan.earlier)
+            if any(earlier.has(task, target.name, wanted, keys) for earlier in self._job.earlier)
         ]
         return np.isin(rows.code, codes)
 
@@ -128,7 +112,7 @@ class Lanes:
 
         A partition that is not there is refused in every attempt: only what the last one says is kept.
         """
-        known = self._plan.known
+        known = self._job.known
         group = (target.name, wanted.stream, wanted.topic)
         nothing = np.zeros(len(of_it), dtype=np.bool_)
         if group in self._failed:
@@ -159,13 +143,13 @@ class Lanes:
     def _send(self, load: _Load) -> SendResult | HeadgateError:
         partitions = {
             wanted.topic: counts.get(load.target.name, 1)
-            for wanted, counts in self._plan.known.partitions.items()
+            for wanted, counts in self._job.known.partitions.items()
             if wanted.stream == load.stream
         }
-        epoch = self._plan.rules.epoch
+        epoch = self._job.rules.epoch
         lane = Lane(
-            load.stream or None, self._plan.batch_id, self._report.task, epoch, partitions, goes_on=self._plan.goes_on
-        )
+            load.stream or None, self._job.batch_id, self._task, epoch, partitions, goes_on=self._job.goes_on
+        ).sharing(load.batches[0])
         try:
             with load.target.open(lane) as sender:
                 for batch in load.batches:
@@ -184,7 +168,7 @@ class Lanes:
         if isinstance(result, HeadgateError):
             failed = dict.fromkeys(topics, result)
         else:
-            self._report.results.append(result.as_dict())
+            self._report.results.append(result)
             failed = {failure["topic"]: error_of(failure["error"]) for failure in result.failures}
         for topic, error in sorted(failed.items()):
             if self._buries(error):
@@ -192,11 +176,11 @@ class Lanes:
             else:
                 self._fail((name, stream, topic), error)
         good = sorted((topic, rows) for topic, rows in topics.items() if topic not in failed)
-        self._report.sent += [(name, stream, topic, rows) for topic, rows in good]
+        self._report.sent += [(self._task, name, stream, topic, rows) for topic, rows in good]
 
     def _buries(self, error: HeadgateError) -> bool:
         """Whether what a destination can never take is kept aside, instead of ending it all."""
-        return self._plan.on_refusal == "dlq" and isinstance(error, (ConfigError, DataError))
+        return self._job.on_refusal == "dlq" and isinstance(error, (ConfigError, DataError))
 
     def _bury(self, load: _Load, topic: str, error: HeadgateError, refusals: Refusals) -> None:
         """Refuse the rows of a topic that cannot be served, and send the others.
@@ -216,7 +200,7 @@ class Lanes:
             result = self._send(half)
             found = result if isinstance(result, HeadgateError) else None
             if isinstance(result, SendResult):
-                self._report.results.append(result.as_dict())
+                self._report.results.append(result)
                 found = next((error_of(failure["error"]) for failure in result.failures), None)
             if found is None:
                 continue
@@ -249,7 +233,7 @@ def _beyond(batch: pa.RecordBatch, partitions: int) -> Bools:
     return found
 
 
-def _by_stream(rows: Rows, *, runs: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _by_stream(rows: Routed, *, runs: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows by stream, in order; with `runs`, a stream ends where another begins, so that nothing changes places."""
     names = sorted({target.stream for target in rows.wanted})
     number = np.array([names.index(target.stream) for target in rows.wanted], dtype=np.int64)
@@ -258,11 +242,11 @@ def _by_stream(rows: Rows, *, runs: bool) -> Iterator[tuple[str, pa.RecordBatch]
         edges = np.flatnonzero(np.diff(of_row)) + 1
         for start, stop in zip([0, *edges], [*edges, len(of_row)], strict=True):
             if stop > start:
-                yield names[of_row[start]], rows.batch.slice(start, stop - start)
+                yield names[of_row[start]], rows.rows.slice(start, stop - start)
         return
     for each, name in enumerate(names):
         of_it = of_row == each
         if of_it.all() and len(of_it):
-            yield name, rows.batch
+            yield name, rows.rows
         elif of_it.any():
-            yield name, rows.batch.filter(pa.array(of_it))
+            yield name, rows.rows.filter(pa.array(of_it))

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from headgate.model import DeliveryError, record
 from headgate.model.address import Address
 from headgate.pipeline.routing.admission import Reason
-from headgate.pipeline.routing.plan import Plan, TaskReport
+from headgate.pipeline.routing.job import Job, Report
 from headgate.pipeline.routing.router import key_columns
 
 __all__ = ["DEAD_SCHEMA", "Refusals"]
@@ -42,8 +42,8 @@ DEAD_SCHEMA = pa.schema(
 class Refusals:
     """Of one round of one task."""
 
-    def __init__(self, plan: Plan, report: TaskReport) -> None:
-        self._plan = plan
+    def __init__(self, job: Job, report: Report) -> None:
+        self._job = job
         self._report = report
         self.dead: list[pa.RecordBatch] = []
 
@@ -53,28 +53,29 @@ class Refusals:
         if not rows.num_rows:
             return
         self._report.missing += rows.num_rows
-        names = [name for name in key_columns(self._plan.rules) if name in rows.schema.names]
+        names = [name for name in key_columns(self._job.rules) if name in rows.schema.names]
         examples = rows.select(names).slice(0, _SAMPLES).to_pylist()
         self._report.samples = sorted({"/".join(str(value) for value in row.values()) for row in examples})
-        if self._plan.on_missing == "error":
+        if self._job.on_missing == "error":
             raise DeliveryError(
                 f"{rows.num_rows} rows have no destination, such as message {rows.column(record.MESSAGE_ID)[0]}",
                 remedy="add a route or a default, or set admission.on_missing_destination to drop or dlq",
             )
-        if self._plan.on_missing == "dlq":
+        if self._job.on_missing == "dlq":
             self.dead.append(_dead(rows, "", _NOWHERE, Reason.MISSING))
 
     def refuse(self, rows: pa.RecordBatch, wanted: Address, reason: Reason, name: str = "", cause: str = "") -> None:
         """Rows that may not have their destination: none of the configured ones, or that of a name."""
         if not rows.num_rows:
             return
-        if self._plan.on_refusal == "error":
+        if self._job.on_refusal == "error":
             raise DeliveryError(
                 f"{rows.num_rows} rows may not go to {wanted}: {reason.value}" + (f" ({cause})" if cause else ""),
                 remedy=f"{_REMEDIES.get(reason, '')}; or set admission.on_admission_failure to drop or dlq",
             )
-        self._report.refused[reason.value] += rows.num_rows
-        if self._plan.on_refusal == "dlq":
+        counts = self._report.refused
+        counts[reason.value] = counts.get(reason.value, 0) + rows.num_rows
+        if self._job.on_refusal == "dlq":
             self.dead.append(_dead(rows, name, wanted, reason, cause))
 
 

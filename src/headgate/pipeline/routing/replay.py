@@ -14,7 +14,7 @@ from headgate.model import HeadgateError, record
 from headgate.model.address import Address
 from headgate.model.dead_letter import UNREADABLE, DeadLetter
 from headgate.pipeline.routing.admission import Admission
-from headgate.pipeline.routing.plan import error_of
+from headgate.pipeline.routing.job import error_of
 from headgate.pipeline.routing.settings import RoutingSettings
 from headgate.spool.dead_letters import DeadLetters
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -71,6 +71,12 @@ class Routed:
     keys: tuple[Keys, ...]
     absent: int = 0  # rows whose change does not carry a routing column
     defaulted: int = 0  # rows that the default caught
+
+    def where(self, keep: npt.NDArray[np.bool_]) -> Routed:
+        """The rows that a mask keeps."""
+        if keep.all():
+            return self
+        return replace(self, rows=self.rows.filter(pa.array(keep)), index=self.index[keep], code=self.code[keep])
 
 
 class Router:
@@ -183,7 +189,7 @@ class Router:
         }
         if self.rules.partition_key_column:
             columns |= _partition_columns(rows.column(KEY), self.rules.encoding)
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns), metadata=rows.schema.metadata)
 
 
 def _partition_columns(values: pa.Array, encoding: str) -> dict[str, pa.Array]:

@@ -24,10 +24,10 @@ from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.routing.epochs import EpochFile
-from headgate.pipeline.routing.job import Followed, Outcome, run_job
-from headgate.pipeline.routing.plan import Earlier, Group, Plan
+from headgate.pipeline.routing.job import Earlier, Group, Job, error_of
 from headgate.pipeline.routing.rules import Rules
 from headgate.pipeline.routing.settings import RoutingSettings
+from headgate.pipeline.routing.spark_job import Followed, Outcome, run_job
 from headgate.pipeline.routing.table import DestinationTable
 from headgate.sources.base import MakeRows
 from headgate.spool.dead_letters import DeadLetters
@@ -140,23 +140,23 @@ class Routing:
         self, frame: DataFrame, rows: MakeRows | None, settings: RoutingSettings, followed: Followed | None
     ) -> Outcome:
         for _ in range(_ADMISSION_ROUNDS):
-            outcome = run_job(frame, self._plan(settings), rows, followed)
-            if not outcome.unknown:
+            outcome = run_job(frame, self._job(settings), rows, followed)
+            if not outcome.report.unknown:
                 return outcome
-            self.table.admit(Address(*each) for each in outcome.unknown)
+            self.table.admit(Address(*each) for each in outcome.report.unknown)
         raise DataError(
             "a batch names new destinations without end",
             where=f"pipelines.{self._pipeline}.routing",
             remedy="set admission.max_destinations or an allowlist",
         )
 
-    def _plan(self, settings: RoutingSettings) -> Plan:
+    def _job(self, settings: RoutingSettings) -> Job:
         known = self.table.known()
         missing = [each for each, names in known.partitions.items() if not all(names.values())]
         if missing:
             self.table.ensure(missing)
             known = self.table.known()
-        return Plan(
+        return Job(
             targets=tuple(target for target in self._targets if not isinstance(target, LocalDestination)),
             rules=settings.rules,
             admission=settings.admission,
@@ -172,24 +172,24 @@ class Routing:
     def _book(self, outcome: Outcome) -> None:
         """What is acknowledged stays so, whatever else failed."""
         progress = self._progress
-        for task, name, stream, topic, rows in outcome.sent:
+        for task, name, stream, topic, rows in outcome.report.sent:
             progress.done.add((task, (name, stream, topic)))
             self.table.succeeded(name, Address(stream, topic), rows)
         told: set[Group] = set()
-        for name, stream, topic, error in outcome.failed:
+        for name, stream, topic, error in outcome.report.failed:
             # A destination that could not be created has been told already.
             if (name, stream, topic) not in told and self.table.is_created(name, Address(stream, topic)):
                 told.add((name, stream, topic))
-                self.table.failed(name, Address(stream, topic), error)
-        progress.results += outcome.results
+                self.table.failed(name, Address(stream, topic), error_of(error))
+        progress.results += outcome.report.results
 
     def _check(self, outcome: Outcome) -> None:
         """One failed destination fails the batch; the next attempt sends only what is left."""
-        if not outcome.failed:
+        if not outcome.report.failed:
             return
-        name, stream, topic, error = outcome.failed[0]
-        error = self.table.creation_error(name, Address(stream, topic)) or error
-        groups = {(each[0], each[1], each[2]) for each in outcome.failed}
+        name, stream, topic, told = outcome.report.failed[0]
+        error = self.table.creation_error(name, Address(stream, topic)) or error_of(told)
+        groups = {(each[0], each[1], each[2]) for each in outcome.report.failed}
         more = f" (and {len(groups) - 1} more destinations)" if len(groups) > 1 else ""
         cls = type(error) if error.retry.value == "backoff" else DeliveryError
         raise cls(
@@ -209,14 +209,13 @@ class Routing:
             target.complete(self._first_batch + batch_id, of_it)
             if isinstance(target, LocalDestination):
                 target.accept(outcome.rows)
-        counts = self.counts
-        action = settings.on_missing
-        self.unmatched_samples.extend(outcome.samples)
+        counts, report, action = self.counts, outcome.report, settings.on_missing
+        self.unmatched_samples.extend(report.samples)
         self.counts = RoutingCounts(
-            routed=counts.routed + sum(result.rows for result in self._progress.results) + _local(outcome),
-            refused=counts.refused + outcome.refused,
-            unmatched=counts.unmatched + Counter({action: outcome.missing}) + Counter(default=outcome.defaulted),
-            absent=counts.absent + outcome.absent,
+            routed=counts.routed + sum(result.rows for result in self._progress.results) + outcome.rows.num_rows,
+            refused=counts.refused + Counter(report.refused),
+            unmatched=counts.unmatched + Counter({action: report.missing}) + Counter(default=report.defaulted),
+            absent=counts.absent + report.absent,
             dead_letters=counts.dead_letters + new,
         )
 
@@ -225,10 +224,10 @@ class Routing:
         local_bytes = pc.sum(pc.binary_length(outcome.rows.column(record.PAYLOAD))).as_py() or 0
         self._progress = _Progress(-1, self._progress.rules)
         return BatchResult(
-            rows=outcome.row_count,
+            rows=outcome.report.rows,
             payload_bytes=sum(result.payload_bytes for result in results) + local_bytes,
             duplicates=sum(result.duplicates for result in results),
-            end=outcome.end,
+            end=outcome.report.end,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -246,10 +245,6 @@ class Routing:
             "unmatched_samples": list(self.unmatched_samples),
             "create_seconds": self.table.create_seconds(),
         }
-
-
-def _local(outcome: Outcome) -> int:
-    return int(outcome.rows.num_rows)
 
 
 def _letter(row: dict[str, Any], batch_id: int, epoch: int, origin: str) -> DeadLetter:

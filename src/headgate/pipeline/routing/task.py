@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.destinations.base import SendResult
 from headgate.model import HeadgateError, record
 from headgate.model.address import Address
 from headgate.pipeline.following import Tracker
 from headgate.pipeline.routing.admission import Reason
-from headgate.pipeline.routing.lanes import Lanes, Rows
-from headgate.pipeline.routing.plan import Plan, TaskReport
+from headgate.pipeline.routing.job import Job, Report
+from headgate.pipeline.routing.lanes import Lanes
 from headgate.pipeline.routing.refusals import Refusals
 from headgate.pipeline.routing.router import Routed, Router
 from headgate.sources.base import Stretch
@@ -32,9 +31,9 @@ ROUND_BYTES = 128 << 20
 Output = tuple[Literal["row", "dead"], pa.RecordBatch]
 
 
-def run_task(plan: Plan, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[Output | TaskReport]:
+def run_task(job: Job, batches: Iterator[pa.RecordBatch], task: int) -> Iterator[Output | Report]:
     """Route and send. Yields rows for the driver, dead letters, and last what became of everything."""
-    run = _Task(plan, task)
+    run = _Task(job, task)
     for rows in _rounds(batches):
         yield from run.round(rows)
         if run.report.unknown:
@@ -43,22 +42,22 @@ def run_task(plan: Plan, batches: Iterator[pa.RecordBatch], task: int) -> Iterat
     yield run.report
 
 
-def follow_task(plan: Plan, stretches: Iterator[Stretch], track: Tracker, task: int) -> Iterator[Output | TaskReport]:
+def follow_task(job: Job, stretches: Iterator[Stretch], track: Tracker, task: int) -> Iterator[Output | Report]:
     """Route and send what the batch is about, then what comes behind it, until something fails or needs the driver."""
-    total: TaskReport | None = None
+    total: Report | None = None
     for stretch in stretches:
         try:
-            *dead, report = run_task(plan, stretch.rows, task)
+            *dead, report = run_task(job, stretch.rows, task)
         except (HeadgateError, OSError):
             if stretch.is_planned:
                 raise
             break
-        assert isinstance(report, TaskReport)
+        assert isinstance(report, Report)
         needs_driver = bool(report.unknown or report.failed)
         if total is None:
             total = report
             # What an earlier attempt delivered of the batch says nothing of what comes behind it.
-            plan = replace(plan, done=frozenset(), earlier=(), goes_on=True)
+            job = replace(job, done=frozenset(), earlier=(), goes_on=True)
         elif needs_driver:
             break
         else:
@@ -69,7 +68,7 @@ def follow_task(plan: Plan, stretches: Iterator[Stretch], track: Tracker, task: 
         total.end = stretch.end
         if dead:
             break  # they count as delivered when the driver has them
-        track.add(report.rows, [SendResult.from_dict(each) for each in report.results], stretch.end)
+        track.add(report.rows, report.results, stretch.end)
     if total is not None:
         yield total
 
@@ -91,11 +90,11 @@ def _rounds(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 class _Task:
     """The rows of one task, on their way."""
 
-    def __init__(self, plan: Plan, task: int) -> None:
-        self._plan = plan
-        self._router = Router(plan.rules)
-        self.report = TaskReport(task)
-        self._lanes = Lanes(plan, self.report)
+    def __init__(self, job: Job, task: int) -> None:
+        self._job = job
+        self._router = Router(job.rules)
+        self.report = Report()
+        self._lanes = Lanes(job, self.report, task)
 
     def round(self, batches: list[pa.RecordBatch]) -> Iterator[Output]:
         routed = [self._router.route(batch) for batch in batches]
@@ -103,33 +102,35 @@ class _Task:
         self._look_for_unknown(routed)
         if self.report.unknown:
             return
-        refusals = Refusals(self._plan, self.report)
+        refusals = Refusals(self._job, self.report)
         parts = [self._admitted(each, refusals) for each in routed]
-        if self._plan.echo:
-            yield from (("row", _with_streams(rows)) for rows in parts if rows.batch.num_rows)
+        if self._job.echo:
+            yield from (("row", _with_streams(rows)) for rows in parts if rows.rows.num_rows)
         self._lanes.send(parts, refusals)
         yield from (("dead", batch) for batch in refusals.dead)
 
     def _look_for_unknown(self, routed: Sequence[Routed]) -> None:
         """Destinations that the driver must admit before anything is sent."""
-        known = self._plan.known
+        known = self._job.known
         if known.is_full:
             return
-        for wanted in {target for each in routed for target in each.wanted}:
-            if wanted not in known.partitions and self._plan.admission.refusal(wanted) is None:
-                self.report.unknown.append((wanted.stream, wanted.topic))
+        wanted = {target for each in routed for target in each.wanted if target not in known.partitions}
+        # Sorted, as the order of a set differs between processes: which ones a full table still takes must not.
+        self.report.unknown += sorted(
+            (each.stream, each.topic) for each in wanted if self._job.admission.refusal(each) is None
+        )
 
-    def _admitted(self, routed: Routed, refusals: Refusals) -> Rows:
+    def _admitted(self, routed: Routed, refusals: Refusals) -> Routed:
         """The rows that may have what they want."""
         self.report.absent += routed.absent
         self.report.defaulted += routed.defaulted
         refusals.missing(routed.missing)
-        rows = Rows(self._with_ids(routed), routed.wanted, routed.index, routed.code, routed.keys)
+        rows = replace(routed, rows=self._with_ids(routed))
         for number, wanted in enumerate(routed.wanted):
             reason = self._refusal(wanted)
             if reason is not None:
                 of_it = rows.index == number
-                refusals.refuse(rows.batch.filter(pa.array(of_it)), wanted, reason)
+                refusals.refuse(rows.rows.filter(pa.array(of_it)), wanted, reason)
                 rows = rows.where(~of_it)
         return rows
 
@@ -138,10 +139,10 @@ class _Task:
 
         A destination may have the row's id already, from where the earlier routes sent it, and would drop this one.
         """
-        if not self._plan.earlier:
+        if not self._job.earlier:
             return routed.rows
         given = [
-            {target for each in self._plan.earlier for target in each.rules.choose(keys).destinations}
+            {target for each in self._job.earlier for target in each.rules.choose(keys).destinations}
             for keys in routed.keys
         ]
         is_new = np.array(
@@ -153,17 +154,17 @@ class _Task:
         )
         at = routed.rows.schema.get_field_index(record.MESSAGE_ID)
         ids = routed.rows.column(at).cast(pa.string())
-        other = pc.binary_join_element_wise(ids, f"~e{self._plan.rules.epoch}", "")
+        other = pc.binary_join_element_wise(ids, f"~e{self._job.rules.epoch}", "")
         return routed.rows.set_column(at, record.MESSAGE_ID, pc.if_else(pa.array(is_new), other, ids))
 
     def _refusal(self, wanted: Address) -> Reason | None:
-        refused = self._plan.admission.refusal(wanted)
-        if refused is None and wanted not in self._plan.known.partitions:
+        refused = self._job.admission.refusal(wanted)
+        if refused is None and wanted not in self._job.known.partitions:
             return Reason.CAP
         return refused
 
 
-def _with_streams(rows: Rows) -> pa.RecordBatch:
-    streams = pa.array([target.stream or None for target in rows.wanted], pa.string()).take(pa.array(rows.index))
-    names = [*rows.batch.schema.names, record.STREAM]
-    return pa.RecordBatch.from_arrays([*rows.batch.columns, streams], names=names)
+def _with_streams(routed: Routed) -> pa.RecordBatch:
+    streams = pa.array([target.stream or None for target in routed.wanted], pa.string()).take(pa.array(routed.index))
+    names = [*routed.rows.schema.names, record.STREAM]
+    return pa.RecordBatch.from_arrays([*routed.rows.columns, streams], names=names)
