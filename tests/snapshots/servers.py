@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from headgate.embedded import Endpoints, Stack
 from headgate.wire.pgtypes import SESSION
+from tests.servers import chosen_url
 
 __all__ = ["Database", "fresh_database", "shared_endpoints", "shared_stack", "target_url"]
 
@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 def shared_endpoints() -> Endpoints:
     """Both servers; HEADGATE_TEST_POSTGRES has the tests use another PostgreSQL, of another version."""
-    url, endpoints = os.environ.get("HEADGATE_TEST_POSTGRES"), shared_stack().endpoints
+    url, endpoints = chosen_url(), shared_stack().endpoints
     return replace(endpoints, postgres_url=url) if url else endpoints
 
 

@@ -36,7 +36,7 @@ READ, SNAPSHOT_BEGIN, SNAPSHOT_END = "READ", "SNAPSHOT_BEGIN", "SNAPSHOT_END"
 
 
 class Change(msgspec.Struct, kw_only=True):
-    """One event. The bytes of a message become this in one go; the last two fields are the consumer's own."""
+    """One change event, decoded from its message. The consumer adds `sequence`, of the stream, and `key_columns`."""
 
     schema: str | None
     table: str | None
@@ -56,22 +56,22 @@ class Change(msgspec.Struct, kw_only=True):
 
     @property
     def position(self) -> str:
-        """Its message id: unique, and the same in every replay."""
+        """Return the message id: unique, and the same in every replay."""
         return self.msg_id
 
     @property
     def key(self) -> dict[str, Any]:
-        """The row's key after the change; of a DELETE, the key it had. Empty for a table without one."""
+        """Return the row's key after the change (of a DELETE: before it); empty for a table without a key."""
         return {name: self.data[name] for name in self.key_columns if name in self.data}
 
     @property
     def is_last(self) -> bool:
-        """Whether its transaction ends with it."""
+        """Return whether this is the last change of its transaction."""
         return self.event_count is not None and self.ordinal == self.event_count - 1
 
 
 class SnapshotInfo(msgspec.Struct, frozen=True):
-    """The message that ends a snapshot."""
+    """The message that ends a snapshot, with all that is needed to check it and to join the stream behind it."""
 
     snapshot_id: str
     operation: str
@@ -97,7 +97,7 @@ class SnapshotInfo(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBegin:
-    """Rows of a whole table follow. Whatever you have of the table, forget it when they are all there."""
+    """Snapshot of a whole table begins. Replace what you have of the table when `SnapshotEnd` comes."""
 
     schema: Schema
     info: SnapshotInfo
@@ -105,7 +105,7 @@ class SnapshotBegin:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Some of them, as maps of values, or in the form of the consumer's decoder."""
+    """Some rows of the snapshot, as maps of values, or in the form of the consumer's decoder."""
 
     schema: Schema
     rows: list[dict[str, Any]]
@@ -113,7 +113,7 @@ class SnapshotRows:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
-    """All rows were there. The position has the table from here on."""
+    """Snapshot complete; `Consumer.position()` includes this table from here on."""
 
     schema: Schema
     info: SnapshotInfo
@@ -121,7 +121,7 @@ class SnapshotEnd:
 
 @dataclass(slots=True)
 class Changes:
-    """Changes of one transaction: all of them, or a part of a large one. The position counts it once it `ends`."""
+    """Changes of one transaction: all of them, or a part of a large one. `position()` includes it once it `ends`."""
 
     changes: list[Change]
     ends: bool
@@ -129,7 +129,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Nothing more is in the stream right now."""
+    """All that was in the stream has been yielded; more may come."""
 
 
 @dataclass(frozen=True, slots=True)

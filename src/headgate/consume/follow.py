@@ -8,15 +8,14 @@ both are so, the transaction is complete. A last event that comes after all is a
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 
-from headgate.consume.bookmark import Bookmark
 from headgate.consume.change import SCHEMA, CaughtUp, Change, Changes, TableGone
 from headgate.consume.decode import PartMissing, Payloads, read_change
+from headgate.consume.followed import FollowedTables
 from headgate.consume.gaps import gap_of
 from headgate.consume.joined import Joined, OpenTransaction, Recent, TransactionKey
 from headgate.consume.link import Link
@@ -32,8 +31,6 @@ from headgate.wire.pgoutput import parse_lsn
 
 __all__ = ["Follower"]
 
-logger = logging.getLogger(__name__)
-
 _MAX_PART = 10_000  # changes of one transaction that are held at once
 _IDLE_S = 0.02
 _LONGEST_IDLE_S = 1.0
@@ -41,106 +38,26 @@ _LOOK_S = 5.0  # between two looks at what is gone from the stream
 _WATCH_S = 1.0  # between two looks for new tables
 
 
-class Follower:
-    """Owns the tables that are joined, and the place in the stream up to which transactions are complete."""
+class Follower(FollowedTables):
+    """Reads the stream for all joined tables. Stops where one has to be joined, or joined again."""
 
     def __init__(self, link: Link, schemas: Schemas, stream: str, dictionaries: str, *, takes_all: bool) -> None:
-        self.joined: dict[TableName, Joined] = {}
+        super().__init__(stream)
         self.subject = ""  # a template
-        self.created = ""  # the stream that is meant
         self._link = link
         self._schemas = schemas
-        self._stream = stream
         self._dictionaries = dictionaries
         self._takes_all = takes_all
         self._reader: StreamReader | None = None
-        self._sequence: int | None = None  # complete up to here
-        self._msg_id: str | None = None
-        self._at = 0  # the message that is looked at
-        self._dropped: dict[TableName, int] = {}
-        self._ignored: set[TableName] = set()
-        self._new: list[TableName] = []
-        self._gone: list[TableName] = []
-        self.left: set[TableName] = set()  # wanted again as soon as they are published again
         self._chains: dict[str, list[TableName]] = {}
-        self._open: OpenTransaction | None = None
-        self._closed: tuple[TransactionKey | None, int] = (None, 0)
-        self._newest: dict[str, str] = {}  # the last message id of each origin
         self._recent = Recent()  # ids of a stream that may repeat itself
         self._ruled: list[Joined] = []  # tables whose rule is not over
         self._looked_at = self._watched_at = 0.0
-
-    def start(self, sequence: int, msg_id: str | None) -> None:
-        """Go on behind a place that was complete."""
-        self._sequence, self._msg_id = sequence, msg_id
-
-    def forget_before(self, first: int) -> list[TableName]:
-        """The stream begins with `first` now: the tables that are not joined behind that, which are joined no more."""
-        sequence = self._sequence or 0
-        lost = [name for name, joined in self.joined.items() if max(joined.after, sequence) + 1 < first]
-        for name in lost:
-            del self.joined[name]
-        self._sequence, self._msg_id = min((each.after for each in self.joined.values()), default=None), None
-        return lost
-
-    def forget_all(self, created: str) -> None:
-        """Another stream has the name now: nothing is joined to it."""
-        self.joined.clear()
-        self._newest.clear()
-        self._sequence, self._msg_id, self._closed, self.created = None, None, (None, 0), created
-
-    def ignore(self, table: TableName) -> None:
-        """A table that cannot be joined."""
-        self._ignored.add(table)
-
-    def join(self, table: TableName, joined: Joined) -> None:
-        """Read a table from now on. If its place is before the others', they must not see again what they have."""
-        if self._sequence is None:
-            self._sequence, self._msg_id = joined.after, None
-        if joined.after < self._sequence:
-            for other in self.joined.values():
-                other.after = max(other.after, self._sequence)
-            self._sequence, self._msg_id = joined.after, None
-        self.joined[table] = joined
-        self.left.discard(table)
-
-    def drop(self, table: TableName) -> None:
-        """Leave a table out; the follower stops at the end of the transaction, to let it be joined again."""
-        if self.joined.pop(table, None) is not None:
-            self._dropped[table] = self._at
-            if self._open is not None:
-                self._open.leave_out(table)
-
-    def take_dropped(self) -> dict[TableName, int]:
-        """Tables that were left out, each with the place behind which a snapshot of it must stand."""
-        dropped, self._dropped = self._dropped, {}
-        return dropped
-
-    def take_new(self) -> list[TableName]:
-        """Tables that the stream or the bucket has shown and nobody asked for yet."""
-        new, self._new = self._new, []
-        return new
-
-    def bookmark(self) -> Bookmark:
-        sequence = self._sequence or 0
-        tables = {name.key: joined.mark(sequence) for name, joined in self.joined.items()}
-        return Bookmark(self._stream, sequence, self._msg_id, tables, stream_created=self.created)
 
     async def close(self) -> None:
         if self._reader is not None:
             await self._reader.close()
             self._reader = None
-
-    def leave(self, table: TableName) -> None:
-        """Read it no more, until it is published again."""
-        self.joined.pop(table, None)
-        self.left.add(table)
-        if self._open is not None:
-            self._open.leave_out(table)
-
-    def _take_gone(self) -> list[TableName]:
-        gone, self._gone = self._gone, []
-        return gone
 
     async def follow(self) -> AsyncGenerator[Changes | CaughtUp | TableGone, None]:
         """Until a table has to be joined."""
@@ -219,10 +136,6 @@ class Follower:
             return None
         part, self._open.changes, self._open.is_parted = self._open.changes, [], True
         return Changes(part, ends=False)
-
-    def _must_join(self) -> bool:
-        """At the end of a transaction only."""
-        return bool(self._dropped or self._new) and self._open is None
 
     async def _begin(self) -> StreamReader:
         await self.close()
@@ -464,10 +377,6 @@ class Follower:
         assert self._open is not None
         change.sequence = message.sequence
         self._open.changes.append(change)
-
-    def _lose(self, table: TableName, reason: str) -> None:
-        logger.warning("%s: %s; taking a new snapshot", table, reason)
-        self.drop(table)
 
     async def _watch(self) -> None:
         """Tables that joined or left the publication, of which nothing has passed in the stream yet."""

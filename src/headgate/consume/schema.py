@@ -46,7 +46,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """One shape of a table."""
+    """One version of a table's schema."""
 
     schema: str
     table: str
@@ -69,7 +69,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     @property
     def sent(self) -> list[Column]:
-        """The columns that events carry."""
+        """Return the columns that events carry."""
         return [column for column in self.columns if column.replicated is not False]
 
     @property
@@ -84,7 +84,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, document: bytes | Mapping[str, Any]) -> Schema:
-        """From bytes of either format, or from an event's `data`."""
+        """Parse a schema from bytes of either format, or from an event's `data`."""
         try:
             if not isinstance(document, bytes):
                 return msgspec.convert(document, cls)
