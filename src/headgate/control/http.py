@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
 
 import uvicorn
 from starlette.applications import Starlette
@@ -13,7 +14,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from headgate.control.dashboard import Attempts, Sessions, address_of, dashboard_routes, is_logged_in
+from headgate.control.dashboard import Attempts, Dashboard, address_of
 from headgate.control.endpoints import routes
 from headgate.control.problems import problem, too_many
 from headgate.control.service_routes import Controlled, control_endpoints
@@ -23,14 +24,12 @@ from headgate.runtime.listening import listen
 __all__ = ["ControlServer", "application"]
 
 
-def application(service: Controlled, token: str | None) -> Starlette:
+def application(service: Controlled, token: str | None, dashboard: Dashboard, attempts: Attempts) -> Starlette:
     """The routes, behind the token when one is set."""
-    sessions, attempts = Sessions(), Attempts()
-    pages = dashboard_routes(lambda: service, token, sessions, attempts)
     return Starlette(
-        routes=[*routes(control_endpoints(lambda: service)), *pages],
+        routes=[*routes(control_endpoints(lambda: service)), *dashboard.routes()],
         exception_handlers={HTTPException: _refuse, Exception: _fail},
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token, sessions, attempts))],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(token, dashboard, attempts))],
     )
 
 
@@ -50,7 +49,7 @@ async def _fail(_: Request, error: Exception) -> Response:
 
 
 def _guard(
-    token: str | None, sessions: Sessions, attempts: Attempts
+    token: str | None, dashboard: Dashboard, attempts: Attempts
 ) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     async def check(request: Request, forward: Callable[[Request], Awaitable[Response]]) -> Response:
         if is_foreign_origin(request.headers.get("origin"), request.headers.get("host")):
@@ -61,7 +60,7 @@ def _guard(
         if token is None or request.url.path == "/health":
             return await forward(request)
         # Whoever is logged in goes on: behind a proxy, everybody has the address of the one who guesses.
-        if is_logged_in(request, sessions):
+        if dashboard.is_logged_in(request):
             return await forward(request)
         address = address_of(request)
         if wait_s := attempts.wait_s(address):
@@ -71,8 +70,9 @@ def _guard(
             return await forward(request)
         if given is not None:
             attempts.fail(address)
-        if request.url.path == "/":
-            return RedirectResponse("/login", 303)
+        if dashboard.is_for(request) and given is None and not request.url.path.startswith("/dashboard/live/"):
+            back = request.url.path if not request.url.query else f"{request.url.path}?{request.url.query}"
+            return RedirectResponse(f"/login?{urlencode({'back': back})}" if back != "/" else "/login", 303)
         return problem(401, "a token is required", "send the header: Authorization: Bearer TOKEN")
 
     return check
@@ -83,8 +83,11 @@ class ControlServer:
 
     def __init__(self, service: Controlled, host: str, port: int, token: str | None) -> None:
         self._socket = listen(host, port, backlog=128, where="control.port")
+        attempts = Attempts()
+        self.dashboard = Dashboard(lambda: service, token, attempts, self._socket.getsockname()[1])
+        application_ = application(service, token, self.dashboard, attempts)
         config = uvicorn.Config(
-            application(service, token), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
+            application_, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -98,8 +101,10 @@ class ControlServer:
 
     def start(self) -> None:
         self._thread.start()
+        self.dashboard.start()
 
     def stop(self) -> None:
+        self.dashboard.stop()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(5)

@@ -1,4 +1,4 @@
-"""Every metric headgate exports, in Prometheus form. Names, labels and meanings stand here and nowhere else."""
+"""Every metric of the control plane, in Prometheus form: what it means, and where it comes from."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from headgate import __version__
+from headgate.control import metric_names as names
 from headgate.gateway.metrics import LATENCY_BUCKETS_S
 from headgate.model import Status
 from headgate.pipeline.report import Report
@@ -26,78 +27,78 @@ __all__ = ["BROKER_KEYS", "CONTENT_TYPE", "GATEWAY_KEYS", "collectors", "render"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS: dict[str, tuple[str, Callable[[Report], float]]] = {
-    "headgate_rows": ("Rows delivered and acknowledged.", lambda r: r.rows_total),
-    "headgate_payload_bytes": ("Payload bytes delivered.", lambda r: r.bytes_total),
-    "headgate_duplicates": ("Rows a destination had already.", lambda r: r.duplicates_total),
-    "headgate_batches": ("Batches delivered.", lambda r: r.batches_total),
-    "headgate_restarts": ("Times the query was started again.", lambda r: r.restarts_total),
-    "headgate_errors": ("Failures to complete a batch or to run the query.", lambda r: r.errors_total),
-    "headgate_abandoned_batches": ("Batches given up by hand.", lambda r: r.abandoned_total),
+    names.ROWS: ("Rows delivered and acknowledged.", lambda r: r.rows_total),
+    names.PAYLOAD_BYTES: ("Payload bytes delivered.", lambda r: r.bytes_total),
+    names.DUPLICATES: ("Rows a destination had already.", lambda r: r.duplicates_total),
+    names.BATCHES: ("Batches delivered.", lambda r: r.batches_total),
+    names.RESTARTS: ("Times the query was started again.", lambda r: r.restarts_total),
+    names.ERRORS: ("Failures to complete a batch or to run the query.", lambda r: r.errors_total),
+    names.ABANDONED_BATCHES: ("Batches given up by hand.", lambda r: r.abandoned_total),
 }
 
 _GAUGES: dict[str, tuple[str, Callable[[Report], float | None]]] = {
-    "headgate_rows_per_second": ("Rows delivered per second, over ten seconds.", lambda r: r.rows_per_second),
-    "headgate_lag_rows": ("Rows at the source that are not delivered yet.", lambda r: r.lag_rows),
-    "headgate_lag_bytes": ("Bytes at the source that are not delivered yet.", lambda r: r.lag_bytes),
-    "headgate_lag_seconds": ("Age of the oldest row that is not delivered yet.", lambda r: r.lag_seconds),
-    "headgate_batch_seconds": ("Duration of the last batch.", lambda r: r.last_batch_seconds),
-    "headgate_failures_in_row": ("Failures to complete the present batch.", lambda r: r.failures_in_row),
-    "headgate_last_delivery_timestamp_seconds": ("When a row was last delivered.", lambda r: r.last_delivery),
+    names.ROWS_PER_SECOND: ("Rows delivered per second, over ten seconds.", lambda r: r.rows_per_second),
+    names.LAG_ROWS: ("Rows at the source that are not delivered yet.", lambda r: r.lag_rows),
+    names.LAG_BYTES: ("Bytes at the source that are not delivered yet.", lambda r: r.lag_bytes),
+    names.LAG_SECONDS: ("Age of the oldest row that is not delivered yet.", lambda r: r.lag_seconds),
+    names.BATCH_SECONDS: ("Duration of the last batch.", lambda r: r.last_batch_seconds),
+    names.FAILURES_IN_ROW: ("Failures to complete the present batch.", lambda r: r.failures_in_row),
+    names.LAST_DELIVERY_TIMESTAMP_SECONDS: ("When a row was last delivered.", lambda r: r.last_delivery),
 }
 
 
 # Of CDC sources: is the database being kept up with, and is WAL piling up?
 _SOURCE_GAUGES = {
-    "headgate_source_lag_bytes": ("WAL written by the server and not confirmed yet.", "lag_bytes"),
-    "headgate_source_spool_bytes": ("Changes on disk that wait for delivery.", "spool_bytes"),
-    "headgate_source_received_lsn": ("The last WAL position received.", "received_lsn"),
-    "headgate_source_confirmed_lsn": ("The WAL position confirmed to the server.", "confirmed_lsn"),
-    "headgate_source_rows_set_aside": (
+    names.SOURCE_LAG_BYTES: ("WAL written by the server and not confirmed yet.", "lag_bytes"),
+    names.SOURCE_SPOOL_BYTES: ("Changes on disk that wait for delivery.", "spool_bytes"),
+    names.SOURCE_RECEIVED_LSN: ("The last WAL position received.", "received_lsn"),
+    names.SOURCE_CONFIRMED_LSN: ("The WAL position confirmed to the server.", "confirmed_lsn"),
+    names.SOURCE_ROWS_SET_ASIDE: (
         "Rows that could not become events; see headgate dlq.",
         "rows_set_aside",
     ),
-    "headgate_slot_retained_bytes": ("WAL the server keeps for the slot.", "slot_retained_bytes"),
-    "headgate_slot_safe_wal_bytes": (
+    names.SLOT_RETAINED_BYTES: ("WAL the server keeps for the slot.", "slot_retained_bytes"),
+    names.SLOT_SAFE_WAL_BYTES: (
         "WAL that may still be written before the slot is lost; absent without max_slot_wal_keep_size.",
         "slot_safe_wal_bytes",
     ),
 }
 _SOURCE_COUNTERS = {
-    "headgate_source_transactions": ("Transactions received since the reader connected.", "transactions_total"),
-    "headgate_source_changes": ("Changes received since the reader connected.", "changes_total"),
-    "headgate_source_reconnects": ("Times the reader connected again.", "reconnects_total"),
+    names.SOURCE_TRANSACTIONS: ("Transactions received since the reader connected.", "transactions_total"),
+    names.SOURCE_CHANGES: ("Changes received since the reader connected.", "changes_total"),
+    names.SOURCE_RECONNECTS: ("Times the reader connected again.", "reconnects_total"),
 }
 
 
 _ROUTING: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
-    (CounterMetricFamily, "headgate_messages_routed", "Rows delivered where they wanted to go.", "routed_total"),
-    (GaugeMetricFamily, "headgate_destinations_active", "Destinations this run has used.", "destinations_active"),
-    (GaugeMetricFamily, "headgate_destination_circuit_open", "Destinations left alone for a while.", "circuits_open"),
-    (CounterMetricFamily, "headgate_routing_absent", "Changes without the routing column.", "absent_total"),
-    (CounterMetricFamily, "headgate_dead_letters", "Rows put aside.", "dead_letters_total"),
-    (GaugeMetricFamily, "headgate_routing_epoch", "Which version of the routes is in use.", "epoch"),
+    (CounterMetricFamily, names.MESSAGES_ROUTED, "Rows delivered where they wanted to go.", "routed_total"),
+    (GaugeMetricFamily, names.DESTINATIONS_ACTIVE, "Destinations this run has used.", "destinations_active"),
+    (GaugeMetricFamily, names.DESTINATION_CIRCUIT_OPEN, "Destinations left alone for a while.", "circuits_open"),
+    (CounterMetricFamily, names.ROUTING_ABSENT, "Changes without the routing column.", "absent_total"),
+    (CounterMetricFamily, names.DEAD_LETTERS, "Rows put aside.", "dead_letters_total"),
+    (GaugeMetricFamily, names.ROUTING_EPOCH, "Which version of the routes is in use.", "epoch"),
 )
 _ROUTING_BY = (
-    ("headgate_destinations_rejected", "Rows that may not have their destination.", "refused_total", "reason"),
-    ("headgate_routing_unmatched", "Rows that no route matches, by what was done.", "unmatched_total", "action"),
+    (names.DESTINATIONS_REJECTED, "Rows that may not have their destination.", "refused_total", names.REASON_LABEL),
+    (names.ROUTING_UNMATCHED, "Rows that no route matches, by what was done.", "unmatched_total", names.ACTION_LABEL),
 )
 
 _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
-    (GaugeMetricFamily, "headgate_gateway_up", "1 while the gateway serves.", "up"),
-    (GaugeMetricFamily, "headgate_gateway_connections", "Kafka clients that are connected.", "connections"),
-    (CounterMetricFamily, "headgate_gateway_connections_opened", "Connections accepted.", "connections_total"),
+    (GaugeMetricFamily, names.GATEWAY_UP, "1 while the gateway serves.", "up"),
+    (GaugeMetricFamily, names.GATEWAY_CONNECTIONS, "Kafka clients that are connected.", "connections"),
+    (CounterMetricFamily, names.GATEWAY_CONNECTIONS_OPENED, "Connections accepted.", "connections_total"),
     (
         CounterMetricFamily,
-        "headgate_gateway_connections_refused",
+        names.GATEWAY_CONNECTIONS_REFUSED,
         "Connections closed at once, because there were too many.",
         "refused_connections_total",
     ),
-    (CounterMetricFamily, "headgate_gateway_received_bytes", "Bytes from Kafka clients.", "received_bytes"),
-    (CounterMetricFamily, "headgate_gateway_sent_bytes", "Bytes to Kafka clients.", "sent_bytes"),
-    (CounterMetricFamily, "headgate_gateway_restarts", "Times the gateway was started again.", "restarts_total"),
+    (CounterMetricFamily, names.GATEWAY_RECEIVED_BYTES, "Bytes from Kafka clients.", "received_bytes"),
+    (CounterMetricFamily, names.GATEWAY_SENT_BYTES, "Bytes to Kafka clients.", "sent_bytes"),
+    (CounterMetricFamily, names.GATEWAY_RESTARTS, "Times the gateway was started again.", "restarts_total"),
     (
         CounterMetricFamily,
-        "headgate_gateway_inbox_rejected",
+        names.GATEWAY_INBOX_REJECTED,
         "Messages of SQL that could not be appended and were set aside.",
         "inbox_rejected_total",
     ),
@@ -134,19 +135,28 @@ class _Pipelines(Collector):
         self._snapshots = snapshots
 
     def collect(self) -> Iterable[Metric]:
-        yield InfoMetricFamily("headgate_build", "What runs.", value={"version": __version__})
+        yield InfoMetricFamily(names.BUILD, "What runs.", value={"version": __version__})
         for name, (text, value) in _COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=["pipeline"])
+            counter = CounterMetricFamily(name, text, labels=[names.PIPELINE_LABEL])
             for report in self._reports:
                 counter.add_metric([report.pipeline], value(report))
             yield counter
         for name, (text, optional) in _GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=["pipeline"])
+            gauge = GaugeMetricFamily(name, text, labels=[names.PIPELINE_LABEL])
             for report in self._reports:
                 number = optional(report)
                 if number is not None:
                     gauge.add_metric([report.pipeline], number)
             yield gauge
+        durations = HistogramMetricFamily(
+            names.BATCH_DURATION_SECONDS,
+            "How long batches took; those that follow their source are not counted.",
+            labels=[names.PIPELINE_LABEL],
+        )
+        for report in self._reports:
+            if report.batch_durations:
+                durations.add_metric([report.pipeline], *_histogram(report.batch_durations))
+        yield durations
         yield from self._sources()
         yield from self._routing()
         yield from self._running_snapshots()
@@ -156,27 +166,27 @@ class _Pipelines(Collector):
         """Of pipelines whose rows say where they go. No stream or topic is a label: there may be hundreds."""
         routed = [report for report in self._reports if report.routing]
         for kind, name, text, key in _ROUTING:
-            family = kind(name, text, labels=["pipeline"])
+            family = kind(name, text, labels=[names.PIPELINE_LABEL])
             for report in routed:
                 family.add_metric([report.pipeline], report.routing[key])
             yield family
         for name, text, key, label in _ROUTING_BY:
-            labelled = CounterMetricFamily(name, text, labels=["pipeline", label])
+            labelled = CounterMetricFamily(name, text, labels=[names.PIPELINE_LABEL, label])
             for report in routed:
                 for value, count in report.routing[key].items():
                     labelled.add_metric([report.pipeline, value], count)
             yield labelled
         latency = HistogramMetricFamily(
-            "headgate_destination_create_seconds", "How long creating a destination took.", labels=["pipeline"]
+            names.DESTINATION_CREATE_SECONDS, "How long creating a destination took.", labels=[names.PIPELINE_LABEL]
         )
         for report in routed:
             latency.add_metric([report.pipeline], *_histogram(report.routing["create_seconds"]))
         yield latency
 
     def _sources(self) -> Iterable[Metric]:
-        for kind, names in ((GaugeMetricFamily, _SOURCE_GAUGES), (CounterMetricFamily, _SOURCE_COUNTERS)):
-            for name, (text, key) in names.items():
-                family = kind(name, text, labels=["pipeline"])
+        for kind, described in ((GaugeMetricFamily, _SOURCE_GAUGES), (CounterMetricFamily, _SOURCE_COUNTERS)):
+            for name, (text, key) in described.items():
+                family = kind(name, text, labels=[names.PIPELINE_LABEL])
                 for report in self._reports:
                     if report.source_details.get(key) is not None:
                         family.add_metric([report.pipeline], report.source_details[key])
@@ -184,9 +194,11 @@ class _Pipelines(Collector):
 
     def _running_snapshots(self) -> Iterable[Metric]:
         states = GaugeMetricFamily(
-            "headgate_snapshots", "Remembered snapshots, by state.", labels=["pipeline", "state"]
+            names.SNAPSHOTS, "Remembered snapshots, by state.", labels=[names.PIPELINE_LABEL, names.STATE_LABEL]
         )
-        rows = GaugeMetricFamily("headgate_snapshot_rows", "Rows of running snapshots.", labels=["pipeline", "table"])
+        rows = GaugeMetricFamily(
+            names.SNAPSHOT_ROWS, "Rows of running snapshots.", labels=[names.PIPELINE_LABEL, names.TABLE_LABEL]
+        )
         counts = Counter((each["pipeline"], each["state"]) for each in self._snapshots)
         for (pipeline, state), count in sorted(counts.items()):
             states.add_metric([pipeline, state], count)
@@ -197,7 +209,9 @@ class _Pipelines(Collector):
 
     def _health(self) -> Metric:
         family = GaugeMetricFamily(
-            "headgate_pipeline_status", "1 for the state the pipeline is in.", labels=["pipeline", "status"]
+            names.PIPELINE_STATUS,
+            "1 for the state the pipeline is in.",
+            labels=[names.PIPELINE_LABEL, names.STATUS_LABEL],
         )
         for report in self._reports:
             for status in Status:
@@ -217,13 +231,15 @@ class _Gateway(Collector):
             if key in told:
                 yield kind(name, text, value=told[key])
         requests = CounterMetricFamily(
-            "headgate_gateway_requests", "Requests of Kafka clients, by API and error.", labels=["api", "error"]
+            names.GATEWAY_REQUESTS,
+            "Requests of Kafka clients, by API and error.",
+            labels=[names.API_LABEL, names.ERROR_LABEL],
         )
         for api, error, count in told.get("requests", ()):
             requests.add_metric([api, error], count)
         yield requests
-        troubles = GaugeMetricFamily("headgate_gateway_trouble", "1 while a part does not work.", labels=["part"])
-        failures = CounterMetricFamily("headgate_gateway_failures", "Failures of a part.", labels=["part"])
+        troubles = GaugeMetricFamily(names.GATEWAY_TROUBLE, "1 while a part does not work.", labels=[names.PART_LABEL])
+        failures = CounterMetricFamily(names.GATEWAY_FAILURES, "Failures of a part.", labels=[names.PART_LABEL])
         for part, count in told.get("failures", {}).items():
             failures.add_metric([part], count)
             troubles.add_metric([part], float(part in told["troubles"]))
@@ -231,7 +247,7 @@ class _Gateway(Collector):
         yield failures
         if "append_buckets" in told:
             buckets = [(str(limit), float(count)) for limit, count in _buckets(told["append_buckets"])]
-            latency = HistogramMetricFamily("headgate_gateway_append_seconds", "From a Produce request to its commit.")
+            latency = HistogramMetricFamily(names.GATEWAY_APPEND_SECONDS, "From a Produce request to its commit.")
             latency.add_metric([], buckets, told["append_seconds"])
             yield latency
 
@@ -243,10 +259,10 @@ class _Broker(Collector):
         self._told = told
 
     def collect(self) -> Iterable[Metric]:
-        yield GaugeMetricFamily("headgate_broker_up", "1 while the broker serves.", value=self._told.get("up", 0))
+        yield GaugeMetricFamily(names.BROKER_UP, "1 while the broker serves.", value=self._told.get("up", 0))
         for key, text in _BROKER.items():
             if key in self._told:
-                yield GaugeMetricFamily(f"headgate_broker_{key}", text, value=self._told[key])
+                yield GaugeMetricFamily(names.BROKER_PREFIX + key, text, value=self._told[key])
 
 
 class _Relay(Collector):
@@ -258,7 +274,7 @@ class _Relay(Collector):
     def collect(self) -> Iterable[Metric]:
         for key, value in sorted(self._told.items()):
             if isinstance(value, int | float):
-                name = f"headgate_relay_{key.removesuffix('_total')}"
+                name = names.RELAY_PREFIX + key.removesuffix("_total")
                 kind = CounterMetricFamily if key.endswith("_total") else GaugeMetricFamily
                 yield kind(name, key.replace("_", " "), value=value)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.config import Config
+from headgate.destinations.base import Destination
 from headgate.model import ConfigError, OccupiedError, UsageError
 from headgate.model.address import Address
 from headgate.model.dead_letter import DeadLetter, Selection
@@ -77,6 +78,26 @@ class PipelineControl:
             table = supervisor.routing.table.describe() if supervisor.routing else _configured(supervisor)
             found += [{"pipeline": supervisor.spec.name, **entry} for entry in table]
         return found
+
+    def kinds(self) -> dict[str, dict[str, str]]:
+        """The types of the sources and destinations of the pipelines that run, by their names."""
+        config, running = self._config, [self._config.pipelines[name] for name in self._supervisors]
+        return {
+            "sources": {each.source: config.sources[each.source].type for each in running},
+            "destinations": {name: config.destinations[name].type for each in running for name in each.destinations},
+        }
+
+    def destination(self, name: str) -> Destination:
+        """A destination of a pipeline that runs."""
+        for supervisor in self._supervisors.values():
+            for destination in supervisor.spec.destinations:
+                if destination.name == name:
+                    return destination
+        raise NotFoundError(f"there is no destination {name}", remedy="list them: GET /destinations")
+
+    def batches(self, key: str) -> list[dict[str, Any]]:
+        """What Spark says of the last batches, oldest first: durations by phase in milliseconds, rows, offsets."""
+        return self.find(key).progress()
 
     def offsets(self, key: str) -> dict[str, Any]:
         """How far a pipeline has come: the state on disk, and what Spark says of the source."""

@@ -1,9 +1,9 @@
-"""The first page of the control plane, for people: how everything is doing, kept fresh. It only shows."""
+"""The pages of the control plane, for people: how everything is doing, kept fresh, and buttons for those who may."""
 
 from __future__ import annotations
 
-from headgate.control.dashboard.pages import address_of, dashboard_routes, is_logged_in
-from headgate.control.dashboard.sessions import Attempts, Sessions
+from headgate.control.dashboard.pages import Dashboard, address_of
+from headgate.control.dashboard.sessions import Attempts
 from headgate.control.dashboard.stores import Stores
 
-__all__ = ["Attempts", "Sessions", "Stores", "address_of", "dashboard_routes", "is_logged_in"]
+__all__ = ["Attempts", "Dashboard", "Stores", "address_of"]
