@@ -49,6 +49,8 @@ _COMMANDS = {
     "gateway": "Let Kafka clients write to and read from PostgreSQL, until Ctrl-C.",
     "snapshot": "Make a snapshot of a table, which consumers then find in NATS.",
     "status": "Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.",
+    "top": "Watch the running headgate in a terminal: health with cause and remedy, throughput, lag, slots.",
+    "doctor": "Gather configuration, versions, status, slots, locks and logs into one file, to attach to a bug report.",
     "reload": "Let the running headgate read routes, mappings and lists of its file again, between two batches.",
     "up": "Start the embedded PostgreSQL and NATS, print their addresses, and keep them running until Ctrl-C.",
     "reset": "Delete a pipeline's state and checkpoint: its rows are delivered again from the start, with new ids.",
@@ -63,6 +65,7 @@ _GROUPS = {
     "broker": "A message broker made of SQL, in your database: install it, publish, follow topics, look after groups.",
     "eventlog": "A log of events in files: serve it over WebSocket and HTTP.",
     "relay": "A relay of the AT Protocol: run it, or simulate a network for it.",
+    "grafana": "A dashboard for Grafana and alert rules for Prometheus.",
 }
 _ALL = {**_COMMANDS, **_GROUPS}
 _ELSEWHERE = {"reload": "pipeline"}  # commands that are not in a module of their own name

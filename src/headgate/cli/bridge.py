@@ -42,66 +42,88 @@ def _quantity(kind: TypeAdapter[T], text: str) -> T:
         raise typer.BadParameter(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
 
+SlotOption = Annotated[str, typer.Option("--slot", help="Replication slot; created when missing.")]
+PublicationOption = Annotated[str, typer.Option("--pub", help="Publication; several separated by commas.")]
+PostgresOption = Annotated[
+    str | None, typer.Option("--postgres", envvar="HEADGATE_POSTGRES", help="postgres://..., or `embedded`.")
+]
+NatsOption = Annotated[str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="nats://..., or `embedded`.")]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the control plane.")]
+StreamOption = Annotated[str, typer.Option("--stream", help="JetStream stream; created when missing.")]
+SubjectOption = Annotated[str, typer.Option("--subject", help="Template of an event's subject.")]
+MaxAgeOption = Annotated[
+    float | None,
+    typer.Option("--max-age", parser=duration, metavar="TIME", help="Drop older events: 7d, 12h; 0 keeps them."),
+]
+MaxBytesOption = Annotated[
+    int | None,
+    typer.Option("--max-bytes", parser=size, metavar="SIZE", help="The most the stream holds: 10GiB; 0: no limit."),
+]
+DiscardOption = Annotated[
+    Discard | None, typer.Option("--discard", help="At --max-bytes: wait (new), or drop the oldest (old).")
+]
+DuplicateWindowOption = Annotated[
+    float | None,
+    typer.Option(
+        "--duplicate-window", parser=duration, metavar="TIME", help="How long the server remembers message ids: 2m."
+    ),
+]
+InitStreamOption = Annotated[
+    str, typer.Option("--init-stream", help="Stream of snapshots.", show_default="INIT, or INIT_STREAM")
+]
+SchemaBucketOption = Annotated[
+    str, typer.Option("--schema-bucket", help="Bucket of schemas.", show_default="schemas, or schemas_STREAM")
+]
+TableOption = Annotated[
+    list[str] | None, typer.Option("--table", help="Create a missing publication for this table; repeatable.")
+]
+JsonFormatOption = Annotated[bool, typer.Option("--json", help="JSON events instead of MessagePack.")]
+DebeziumOption = Annotated[bool, typer.Option("--debezium", help="Events in Debezium's JSON envelope.")]
+SnapshotModeOption = Annotated[
+    SnapshotMode, typer.Option("--snapshot-mode", help="With --debezium: begin with the rows that are there.")
+]
+HeartbeatIntervalMsOption = Annotated[
+    int, typer.Option("--heartbeat-interval-ms", min=0, help="With --debezium: how often to send a heartbeat.")
+]
+ZstdOption = Annotated[bool, typer.Option("--zstd", help="Compress events and snapshots.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
+]
+FailoverOption = Annotated[bool, typer.Option("--failover", help="Standbys keep the slot, too. Needs PostgreSQL 17.")]
+ResetOption = Annotated[
+    bool, typer.Option("--reset", help="After a refused gap: begin anew, and tell consumers of it.")
+]
+TriggerOption = Annotated[
+    Trigger, typer.Option("--trigger", help="Send changes as they come, or together, batch by batch.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="Deliver what is there now, then stop.")]
+
+
 def bridge(
-    slot: Annotated[str, typer.Option("--slot", help="Replication slot; created when missing.")],
-    pub: Annotated[str, typer.Option("--pub", help="Publication; several separated by commas.")],
-    postgres: Annotated[
-        str | None, typer.Option("--postgres", envvar="HEADGATE_POSTGRES", help="postgres://..., or `embedded`.")
-    ] = None,
-    nats: Annotated[
-        str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="nats://..., or `embedded`.")
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the control plane.")] = 9090,
-    stream: Annotated[str, typer.Option("--stream", help="JetStream stream; created when missing.")] = "CDC",
-    subject: Annotated[str, typer.Option("--subject", help="Where an event goes.")] = "cdc.{schema}.{table}.{op}",
-    max_age: Annotated[
-        float | None,
-        typer.Option("--max-age", parser=duration, metavar="TIME", help="Drop older events: 7d, 12h; 0 keeps them."),
-    ] = None,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option("--max-bytes", parser=size, metavar="SIZE", help="The most the stream holds: 10GiB; 0: no limit."),
-    ] = None,
-    discard: Annotated[
-        Discard | None, typer.Option("--discard", help="At --max-bytes: wait (new), or drop the oldest (old).")
-    ] = None,
-    duplicate_window: Annotated[
-        float | None,
-        typer.Option(
-            "--duplicate-window", parser=duration, metavar="TIME", help="How long the server remembers message ids: 2m."
-        ),
-    ] = None,
-    init_stream: Annotated[
-        str, typer.Option("--init-stream", help="Stream of snapshots.", show_default="INIT, or INIT_STREAM")
-    ] = "",
-    schema_bucket: Annotated[
-        str, typer.Option("--schema-bucket", help="Bucket of schemas.", show_default="schemas, or schemas_STREAM")
-    ] = "",
-    table: Annotated[
-        list[str] | None, typer.Option("--table", help="Create a missing publication for this table; repeatable.")
-    ] = None,
-    json_format: Annotated[bool, typer.Option("--json", help="JSON events instead of MessagePack.")] = False,
-    debezium: Annotated[bool, typer.Option("--debezium", help="Events in Debezium's JSON envelope.")] = False,
-    snapshot_mode: Annotated[
-        SnapshotMode, typer.Option("--snapshot-mode", help="With --debezium: begin with the rows that are there.")
-    ] = "initial",
-    heartbeat_interval_ms: Annotated[
-        int, typer.Option("--heartbeat-interval-ms", min=0, help="With --debezium: how often to send a heartbeat.")
-    ] = 0,
-    zstd: Annotated[bool, typer.Option("--zstd", help="Compress events and snapshots.")] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="State and spool.", show_default=".headgate/bridge-SLOT")
-    ] = None,
-    failover: Annotated[
-        bool, typer.Option("--failover", help="Standbys keep the slot, too. Needs PostgreSQL 17.")
-    ] = False,
-    reset: Annotated[
-        bool, typer.Option("--reset", help="After a refused gap: begin anew, and tell consumers of it.")
-    ] = False,
-    trigger: Annotated[
-        Trigger, typer.Option("--trigger", help="Send changes as they come, or together, batch by batch.")
-    ] = "realtime",
-    once: Annotated[bool, typer.Option("--once", help="Deliver what is there now, then stop.")] = False,
+    slot: SlotOption,
+    pub: PublicationOption,
+    postgres: PostgresOption = None,
+    nats: NatsOption = None,
+    port: PortOption = 9090,
+    stream: StreamOption = "CDC",
+    subject: SubjectOption = "cdc.{schema}.{table}.{op}",
+    max_age: MaxAgeOption = None,
+    max_bytes: MaxBytesOption = None,
+    discard: DiscardOption = None,
+    duplicate_window: DuplicateWindowOption = None,
+    init_stream: InitStreamOption = "",
+    schema_bucket: SchemaBucketOption = "",
+    table: TableOption = None,
+    json_format: JsonFormatOption = False,
+    debezium: DebeziumOption = False,
+    snapshot_mode: SnapshotModeOption = "initial",
+    heartbeat_interval_ms: HeartbeatIntervalMsOption = 0,
+    zstd: ZstdOption = False,
+    data_dir: DataDirOption = None,
+    failover: FailoverOption = False,
+    reset: ResetOption = False,
+    trigger: TriggerOption = "realtime",
+    once: OnceOption = False,
 ) -> None:
     """Stream every committed change of a publication to NATS JetStream, until Ctrl-C.
 
@@ -112,12 +134,11 @@ def bridge(
 
     Example: headgate bridge --slot shop --pub shop --postgres postgres://bridge@localhost/shop
     """
-    envelope: Literal["msgpack", "json", "debezium"] = "debezium" if debezium else "json" if json_format else "msgpack"
     settings = bridge_settings(slot, pub, postgres, nats, stream=stream, subject=subject, data_dir=data_dir)
     settings["control"] = {"port": port}
     settings["sources"]["changes"] |= {
         "tables": table or [],
-        "format": envelope,
+        "format": "debezium" if debezium else "json" if json_format else "msgpack",
         "failover": failover,
         "debezium": {"snapshot_mode": snapshot_mode, "heartbeat_interval_ms": heartbeat_interval_ms},
     }
@@ -130,11 +151,12 @@ def bridge(
         "discard": discard,
         "duplicate_window": duplicate_window,
     }
-    settings["pipelines"][pipeline_of(slot)] |= {
-        "snapshots": {"stream": init_stream, "bucket": schema_bucket},
-        "trigger": trigger,
-    }
-    config = Config.model_validate(settings)
+    snapshots = {"stream": init_stream, "bucket": schema_bucket}
+    settings["pipelines"][pipeline_of(slot)] |= {"snapshots": snapshots, "trigger": trigger}
+    _run(Config.model_validate(settings), reset=reset, once=once)
+
+
+def _run(config: Config, *, reset: bool, once: bool) -> None:
     if reset:
         reset_stopped(config, *config.pipelines)
     run_service(config, once=once)

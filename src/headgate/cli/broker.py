@@ -51,7 +51,7 @@ def install(config: ConfigOption = None, postgres: UrlOption = None, schema: Sch
     note(f"{schema}: {len(done)} steps" if done else f"{schema}: nothing to do")
 
 
-broker.command("upgrade", help="The same as install.")(install)
+broker.command("upgrade", help="Bring the broker's schema up to date; `install` does it, too.")(install)
 
 
 @broker.command()

@@ -20,8 +20,8 @@ from headgate.model import UsageError
 
 __all__ = ["conditions", "dead_letters", "pause", "recurring", "resume", "top"]
 
-GroupOption = Annotated[str | None, typer.Option("--group", help="Of this group only.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
+GroupOption = Annotated[str | None, typer.Option("--group", help="Only dead letters of this group.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _NAMED = "Their ids, as `list` shows them; or name a --group."
 
@@ -49,7 +49,7 @@ def list_dead_letters(
 
 @dead_letters.command("show")
 def show_dead_letter(
-    letter: Annotated[int, typer.Argument(help="Its id.")],
+    letter: Annotated[int, typer.Argument(help="Id of the dead letter.")],
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = DEFAULT_SCHEMA,
@@ -199,11 +199,11 @@ add_listing(
 
 @recurring.command("set")
 def set_recurring(
-    name: Annotated[str, typer.Argument(help="What to call it; one of this name is replaced.")],
+    name: Annotated[str, typer.Argument(help="Name of the recurring event; one that exists is replaced.")],
     cron: Annotated[str, typer.Argument(help="Minute, hour, day of the month, month, day of the week.")],
-    topic: Annotated[str, typer.Argument(help="The topic of its events.")],
-    payload: Annotated[str, typer.Argument(help="What is in them, as JSON.")] = "{}",
-    timezone: Annotated[str, typer.Option("--timezone", help="Whose clock counts.")] = "UTC",
+    topic: Annotated[str, typer.Argument(help="Topic of each event.")],
+    payload: Annotated[str, typer.Argument(help="Payload of each event, as JSON.")] = "{}",
+    timezone: Annotated[str, typer.Option("--timezone", help="Time zone of the expression.")] = "UTC",
     config: ConfigOption = None,
     postgres: UrlOption = None,
     schema: SchemaOption = DEFAULT_SCHEMA,

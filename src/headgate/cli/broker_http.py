@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,10 @@ from headgate.model import UsageError
 __all__ = ["serve", "webhooks"]
 
 webhooks = typer.Typer(help="Where events are posted to: add, list, remove.", no_args_is_help=True)
+
+_REGISTER = (
+    "select register_webhook_v2(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s, %s, %s)"
+)
 
 
 def serve(
@@ -138,23 +143,23 @@ def add(
     secret = _secret(secret_file)
     headers = _headers(header or [])
     Endpoint(url, secret, headers)  # complains if it cannot be used
-    statement = (
-        "select register_webhook_v2(%s, %s, %s, %s, %s, %s, coalesce(%s::float8[], '{1,10,60,300,1800}'), %s, %s, %s)"
-    )
     order = [ordered, order_by]
     values = [name, wanted.condition, Jsonb(wanted.params), url, secret, Jsonb(headers), retry, max_items, *order]
     with installed_broker(config, postgres, schema) as connection:
-        try:
-            connection.execute(statement, values)
-        except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
-            raise UsageError(
-                f"the webhook is refused: {error.diag.message_primary}",
-                remedy="see: headgate broker webhooks add --help",
-            ) from None
+        _register(connection, values)
     if secret_file is None:
         note("the secret that signs, which is not shown again:")
         typer.echo(secret)
     note(f"{name}: events are posted while this runs: headgate broker serve")
+
+
+def _register(connection: psycopg.Connection, values: Sequence[object]) -> None:
+    try:
+        connection.execute(_REGISTER, values)
+    except (psycopg.DataError, psycopg.IntegrityError, psycopg.ProgrammingError) as error:
+        raise UsageError(
+            f"the webhook is refused: {error.diag.message_primary}", remedy="see: headgate broker webhooks add --help"
+        ) from None
 
 
 add_listing(

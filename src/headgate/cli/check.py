@@ -26,12 +26,14 @@ def check(
         bool, typer.Option("--spark", help="Also start Spark and run a job on its workers (takes seconds).")
     ] = False,
     postgres: Annotated[
-        str | None, typer.Option("--postgres", envvar="HEADGATE_POSTGRES", help="Of a bridge: its database.")
+        str | None, typer.Option("--postgres", envvar="HEADGATE_POSTGRES", help="Check a bridge: its database.")
     ] = None,
-    nats: Annotated[str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="Of a bridge: its NATS.")] = None,
-    slot: Annotated[str | None, typer.Option("--slot", help="Of a bridge, which needs no file: its slot.")] = None,
-    pub: Annotated[str | None, typer.Option("--pub", help="Of a bridge: its publication.")] = None,
-    stream: Annotated[str, typer.Option("--stream", help="Of a bridge: its stream.")] = "CDC",
+    nats: Annotated[
+        str | None, typer.Option("--nats", envvar="HEADGATE_NATS", help="Check a bridge: its NATS.")
+    ] = None,
+    slot: Annotated[str | None, typer.Option("--slot", help="Check a bridge, without a file: its slot.")] = None,
+    pub: Annotated[str | None, typer.Option("--pub", help="Check a bridge: its publication.")] = None,
+    stream: Annotated[str, typer.Option("--stream", help="Check a bridge: its stream.")] = "CDC",
     ddl_trigger: Annotated[
         bool, typer.Option("--ddl-trigger", help="Only print the SQL of the optional trigger that reports DDL at once.")
     ] = False,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -64,14 +64,7 @@ def demo(
         config = _config(data_dir, more)
         configure_logs(config.logging.level, config.logging.format)
 
-        def open_shop(endpoints: Endpoints) -> None:
-            assert endpoints.postgres_url is not None
-            prepare_log(endpoints.postgres_url)
-            shop = Shop(endpoints.postgres_url)
-            shop.open()
-            opened.callback(shop.close)
-
-        service = Service(config, progress=note, prepare=open_shop)
+        service = Service(config, progress=note, prepare=partial(_open_shop, opened))
         opened.enter_context(stop_on_signals(service))
         opened.callback(service.stop)
         service.start()
@@ -94,10 +87,18 @@ def demo(
     _tell(watches, log, broker, replica, began, as_json)
 
 
+def _open_shop(opened: ExitStack, endpoints: Endpoints) -> None:
+    assert endpoints.postgres_url is not None
+    prepare_log(endpoints.postgres_url)
+    shop = Shop(endpoints.postgres_url)
+    shop.open()
+    opened.callback(shop.close)
+
+
 def _trouble(service: Service) -> HeadgateError | None:
     """What keeps a pipeline from delivering, where nothing has arrived."""
     errors = [report.error for report in service.reports() if report.error]
-    return HeadgateError.from_text(f"headgate-error: {json.dumps(errors[0])}") if errors else None
+    return HeadgateError.from_dict(errors[0]) if errors else None
 
 
 def _judge(watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica, config: Config) -> None:

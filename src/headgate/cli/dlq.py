@@ -25,7 +25,7 @@ dlq = typer.Typer(
 )
 
 PipelineArgument = Annotated[str, typer.Argument(help="Name of the pipeline.")]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Only those of this reason, such as cap.")]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Only dead letters with this reason, such as cap.")]
 NumbersArgument = Annotated[list[int] | None, typer.Argument(help="Numbers of dead letters.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All of them.")]
 
@@ -36,8 +36,8 @@ def list_letters(
     config: ConfigOption = None,
     url: ControlUrlOption = None,
     reason: ReasonOption = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Only those for this topic.")] = None,
-    after: Annotated[int, typer.Option("--after", help="Only those with a larger number.")] = 0,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only dead letters for this topic.")] = None,
+    after: Annotated[int, typer.Option("--after", help="Only dead letters with a larger number.")] = 0,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many of each pipeline.")] = 50,
     as_json: JsonOption = False,
 ) -> None:

@@ -38,9 +38,9 @@ def serve(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option("--token", envvar="HEADGATE_EVENTLOG_TOKEN", help="What requests must carry, if not loopback."),
+        typer.Option("--token", envvar="HEADGATE_EVENTLOG_TOKEN", help="Token of requests; needed off loopback."),
     ] = None,
-    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="That share the port.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=64, help="Processes that share the port.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Serve a log to whoever listens, until Ctrl-C. The pipeline that writes it need not run, and is not slowed down.

@@ -34,7 +34,7 @@ def gateway(
     ] = None,
     advertised: Annotated[
         str | None,
-        typer.Option("--advertised", metavar="HOST:PORT", help="What clients are told to connect to, if not that."),
+        typer.Option("--advertised", metavar="HOST:PORT", help="Address that clients are told to connect to."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -23,7 +23,7 @@ KeyArgument = Annotated[str, typer.Argument(help="Name of the pipeline, or of it
 def show(
     key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Everything about it: status with history, configuration with secrets masked, routing."""
+    """Show one pipeline: status with history, configuration with secrets masked, routing."""
     (print_json if as_json else print_fields)(_ask(config, url, f"/pipelines/{key}"))
 
 
@@ -31,7 +31,7 @@ def show(
 def destinations(
     key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None, as_json: JsonOption = False
 ) -> None:
-    """Where its rows went: circuit, counts, last error."""
+    """Show the destinations of a pipeline: circuit breaker, counts, last error."""
     answer = _ask(config, url, f"/pipelines/{key}/destinations")
     if as_json:
         print_json(answer)
@@ -45,19 +45,19 @@ def destinations(
 
 @pipeline.command()
 def pause(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
-    """Finish the batch, then hold still."""
+    """Pause a pipeline once its batch is delivered."""
     _order(key, "pause", config, url)
 
 
 @pipeline.command()
 def resume(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
-    """Go on after a pause."""
+    """Resume a paused pipeline."""
     _order(key, "resume", config, url)
 
 
 @pipeline.command()
 def restart(key: KeyArgument, config: ConfigOption = None, url: ControlUrlOption = None) -> None:
-    """End the run and begin another; also after an error."""
+    """Restart a pipeline, also after an error: end its run and begin another."""
     _order(key, "restart", config, url)
 
 

@@ -31,59 +31,74 @@ __all__ = ["relay"]
 relay = typer.Typer(help="A relay of the AT Protocol: run it, or simulate a network for it.", no_args_is_help=True)
 
 
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="Log, store and index.", show_default=".headgate/relay")
+]
+HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")]
+PortOption = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="0 picks a free one.", show_default="2470")
+]
+CrawlOption = Annotated[list[str] | None, typer.Option("--crawl", help="A host to follow; repeatable.")]
+BootstrapOption = Annotated[
+    str | None, typer.Option("--bootstrap", metavar="URL", help="Follow the hosts that this relay lists, too.")
+]
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="DOMAIN",
+        help="Hosts in this domain are trusted, beside those of the file; repeatable.",
+        show_default="*.host.bsky.network",
+    ),
+]
+PlcUrlOption = Annotated[
+    str | None, typer.Option("--plc-url", help="The directory of did:plc.", show_default="https://plc.directory")
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option("--policy", help="strict, or lenient: hosts of before Sync 1.1, too.", show_default="strict"),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=0, help="Processes that validate.", show_default="0")
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", envvar="HEADGATE_RELAY_STORE", help="postgresql://...; else SQLite.")
+]
+RetentionOption = Annotated[
+    str | None, typer.Option("--retention", help="How long events are kept.", show_default="72h")
+]
+InitialSeqOption = Annotated[
+    int | None,
+    typer.Option("--initial-seq", min=1, help="No event gets a lower number: to take the place of another relay."),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option("--token", envvar="HEADGATE_RELAY_TOKEN", help="Token that operators' requests must carry."),
+]
+BacklogOption = Annotated[bool | None, typer.Option("--backlog", help="Follow new hosts from their oldest event on.")]
+AllowPrivateOption = Annotated[
+    bool | None, typer.Option("--allow-private", help="Hosts on private addresses, without TLS: for trying.")
+]
+
+
 @relay.command()
 def run(
     config: ConfigOption = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Log, store and index.", show_default=".headgate/relay")
-    ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Address to listen on.", show_default="127.0.0.1")] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="0 picks a free one.", show_default="2470")
-    ] = None,
-    crawl: Annotated[list[str] | None, typer.Option("--crawl", help="A host to follow; repeatable.")] = None,
-    bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", metavar="URL", help="Follow the hosts that this relay lists, too.")
-    ] = None,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trust",
-            metavar="DOMAIN",
-            help="Hosts in this domain are trusted, beside those of the file; repeatable.",
-            show_default="*.host.bsky.network",
-        ),
-    ] = None,
-    plc_url: Annotated[
-        str | None, typer.Option("--plc-url", help="The directory of did:plc.", show_default="https://plc.directory")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", help="strict, or lenient: hosts of before Sync 1.1, too.", show_default="strict"),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=0, help="Processes that validate.", show_default="0")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", envvar="HEADGATE_RELAY_STORE", help="postgresql://...; else SQLite.")
-    ] = None,
-    retention: Annotated[
-        str | None, typer.Option("--retention", help="How long events are kept.", show_default="72h")
-    ] = None,
-    initial_seq: Annotated[
-        int | None,
-        typer.Option("--initial-seq", min=1, help="No event gets a lower number: to take the place of another relay."),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option("--token", envvar="HEADGATE_RELAY_TOKEN", help="What operators' requests must carry."),
-    ] = None,
-    backlog: Annotated[
-        bool | None, typer.Option("--backlog", help="Follow new hosts from their oldest event on.")
-    ] = None,
-    allow_private: Annotated[
-        bool | None, typer.Option("--allow-private", help="Hosts on private addresses, without TLS: for trying.")
-    ] = None,
+    data_dir: DataDirOption = None,
+    host: HostOption = None,
+    port: PortOption = None,
+    crawl: CrawlOption = None,
+    bootstrap: BootstrapOption = None,
+    trust: TrustOption = None,
+    plc_url: PlcUrlOption = None,
+    policy: PolicyOption = None,
+    workers: WorkersOption = None,
+    store: StoreOption = None,
+    retention: RetentionOption = None,
+    initial_seq: InitialSeqOption = None,
+    token: TokenOption = None,
+    backlog: BacklogOption = None,
+    allow_private: AllowPrivateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Follow hosts, check every event, and serve what is sound as one stream, until Ctrl-C.
@@ -181,12 +196,12 @@ def _ask(url: str, token: str | None) -> dict[str, Any]:
 
 @relay.command()
 def doors(
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="That of the relay.")] = Path(".headgate/relay"),
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="The relay's data directory.")] = Path(".headgate/relay"),
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 2471,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Consumers at a time.")] = 1000,
     per_address: Annotated[
-        int, typer.Option("--per-address", min=0, help="Of them, from one address; 0: no limit.")
+        int, typer.Option("--per-address", min=0, help="Consumers from one address; 0: no limit.")
     ] = 100,
 ) -> None:
     """Serve the streams of a relay on this machine from one more process, until Ctrl-C."""
@@ -204,7 +219,7 @@ async def _open_doors(data_dir: Path, host: str, port: int, options: FanOutOptio
 
 @relay.command()
 def dictionary(
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="That of the relay.")] = Path(".headgate/relay"),
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="The relay's data directory.")] = Path(".headgate/relay"),
 ) -> None:
     """Train a dictionary for Jetstream's compressed messages from the log; the relay uses it when it starts next.
 
@@ -222,7 +237,7 @@ def simulate(
     accounts: Annotated[int, typer.Option("--accounts", min=1, max=10_000, help="Accounts on them.")] = 50,
     rate: Annotated[int, typer.Option("--rate", min=1, max=10_000, help="Commits per second.")] = 200,
     lies: Annotated[float, typer.Option("--lies", min=0, max=1, help="Share of commits lied about first.")] = 0.05,
-    consumers: Annotated[int, typer.Option("--consumers", min=1, max=500, help="How many listen.")] = 2,
+    consumers: Annotated[int, typer.Option("--consumers", min=1, max=500, help="Consumers of the stream.")] = 2,
     workers: Annotated[int, typer.Option("--workers", min=0, max=64, help="Processes that validate.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Chooses accounts, writes and lies.")] = 1,
     as_json: JsonOption = False,

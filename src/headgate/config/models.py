@@ -98,6 +98,11 @@ class SparkSection(Section):
     checkpoint_dir: str | None = Field(
         None, description="Where queries keep their offsets; on a cluster a path that the driver's restarts can see."
     )
+    shared_data_dir: bool = Field(
+        False,
+        description="Executors see the driver's `data_dir`, on a shared file system. Otherwise those of a cluster read "
+        "what they need from the driver's machine (`spark.driver.host` in `conf`).",
+    )
     conf: dict[str, str] = Field(default_factory=dict, description="Further Spark settings; they win over headgate's.")
 
 
@@ -175,6 +180,12 @@ class PipelineSection(Section):
         description="`realtime`: rows are sent as they come; `batch`: together, batch by batch. Unless given, "
         "`realtime` where it can be: CDC on `local[N]` without transforms other than routes.",
     )
+    ordering: Literal["total", "table", "key"] = Field(
+        "total",
+        description="What stays in order: all changes of a CDC source, those of a table, or those of a key. Unless "
+        "`total`, the tasks of a batch share it, on as many executors as there are.",
+    )
+    tasks: int = Field(4, ge=1, le=1024, description="How many tasks share a batch, unless `ordering` is `total`.")
     trigger_interval: Duration = Field(
         0.0, description="Least time between two batches; 0 means at once. Other than 0 it means `batch`."
     )
