@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 CODE := src tests bench conformance tools
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check broker package lint docs format reference bench conformance lock clean
+.PHONY: help demo test check broker gateway package lint docs format reference screenshots bench conformance lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,15 +17,22 @@ help: ## Show the targets
 demo: $(READY) ## See events flow: embedded PostgreSQL, NATS and Spark; Ctrl-C ends it
 	@$(BIN)/headgate demo $(ARGS)
 
+# Three at a time on two cores: servers that start and stop are waited for, and leave them idle.
 test: $(READY) ## Run every test, with real servers
-	@$(BIN)/pytest --cache-clear -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python -m tests.again $$?
+	@$(BIN)/pytest --cache-clear -n 3 --dist loadfile --no-loadscope-reorder $(ARGS) || $(BIN)/python -m tests.again $$?
 
 check: lint ## Lint and the tests that need no server: for the inner loop
 	@$(BIN)/pytest -q -n 2 -m "not spark" tests/unit $(ARGS)
 
-broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=15, or SERVER=/usr/lib/postgresql/17
+# Those of a version that is neither Debian's 15 nor embedded (16, 18) are fetched with Maven: 14 and 17.
+broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=14 (to 18), or SERVER=/usr/lib/postgresql/17
 	@export HEADGATE_TEST_BROKER=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
 		--no-loadscope-reorder tests/integration/broker $(ARGS) || $(BIN)/python -m tests.again $$?
+
+gateway: $(READY) ## Run the gateway's tests on one server: make gateway SERVER=14 (to 18), or a directory, or a URL
+	@export HEADGATE_TEST_POSTGRES=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
+		--no-loadscope-reorder $(patsubst %,tests/integration/%,commitlog gateway_store gateway groups log) $(ARGS) \
+		|| $(BIN)/python -m tests.again $$?
 
 package: $(READY) ## Install the wheel into empty environments, one for each extra, and use it there
 	@$(BIN)/python -m tests.package $(ARGS)
@@ -48,6 +55,9 @@ format: $(READY) ## Format the code
 
 reference: $(READY) ## Write the reference pages in docs/reference anew, from the code
 	@$(BIN)/python -m tools.reference
+
+screenshots: $(READY) ## Take the pictures of the dashboard in docs/img anew, from a demo; needs chromium
+	@$(BIN)/python -m tools.screenshots
 
 bench: $(READY) ## Measure; for one of them: make bench ARGS="pipeline --quick"
 	@$(BIN)/python -m bench $(ARGS)

@@ -12,7 +12,9 @@ from headgate.control import Service
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints
 
-_FIRST = 20_000  # rows that are not counted: processes start, and Java compiles what runs often
+__all__ = ["FIRST", "backlog_rate", "measure_backlog"]
+
+FIRST = 20_000  # rows that are not counted: processes start, and Java compiles what runs often
 _CONFIGURATION = """
 project = {{ name = "backlog", data_dir = "{data_dir}" }}
 postgres = {{ url = "{postgres}" }}
@@ -33,7 +35,7 @@ def measure_backlog(bench: Bench, endpoints: Endpoints, admin: Admin, rows: int)
     for name, more in _FORMATS.items():
         slot = f"backlog_{name}"
         admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
-        fill(admin, _FIRST + rows)
+        fill(admin, FIRST + rows)
         text = _CONFIGURATION.format(
             data_dir=bench.directory / slot,
             postgres=endpoints.postgres_url,
@@ -42,17 +44,18 @@ def measure_backlog(bench: Bench, endpoints: Endpoints, admin: Admin, rows: int)
             subject=f"{slot}.{{table}}",
             more=more,
         )
-        bench.figure(f"backlog_{name}_rows_per_second", _rate(text, endpoints, slot, _FIRST + rows))
+        bench.figure(f"backlog_{name}_rows_per_second", backlog_rate(text, endpoints, slot, FIRST + rows))
         admin.execute("select pg_drop_replication_slot(%s)", [slot])
 
 
-def _rate(configuration: str, endpoints: Endpoints, stream: str, rows: int) -> float:
+def backlog_rate(configuration: str, endpoints: Endpoints, stream: str, rows: int) -> float:
+    """Rows in a second that a service brings into a stream, once the first ones are there."""
     options = NatsOptions(url=endpoints.nats_url or "", stream=stream, subjects=(f"{stream}.>",))
     service = Service(Config.model_validate(tomllib.loads(configuration)))
     with JetStream.open(options) as jetstream:
         service.start()
         try:
-            first = _await(jetstream, stream, _FIRST)
+            first = _await(jetstream, stream, FIRST)
             began = time.perf_counter()
             last = _await(jetstream, stream, rows)
             assert service.first_error() is None

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from headgate.embedded import Endpoints, Stack, find_java
 from headgate.pipeline.session import SparkOptions, open_session
+from tests.servers import chosen_url
 
 # Timing differs too much between machines to be part of a property.
 # The suite has many properties and twenty minutes: `pytest --hypothesis-profile=thorough` looks longer.
@@ -59,9 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """PostgreSQL and NATS, shared by all tests: use names of your own in them.
 
-    HEADGATE_TEST_POSTGRES has them use another server, of another version.
+    HEADGATE_TEST_POSTGRES has them use another server, of another version: `tests/servers.py`.
     """
-    url = os.environ.get("HEADGATE_TEST_POSTGRES")
+    url = chosen_url()
     with Stack(tmp_path_factory.mktemp("stack"), durable=False, postgres=url is None) as running:
         yield replace(running, postgres_url=url, postgres_tcp_url=url) if url else running
 

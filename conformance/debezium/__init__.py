@@ -286,7 +286,7 @@ def _ours(url: str, spool: Path, name: str, options: dict[str, Any]) -> dict[str
     def complete() -> bool:
         index.refresh()
         found.clear()
-        for batch in Range(0, index.end_lsn, "", 0, (), index.slices(0, index.end_lsn)).decode(source):
+        for batch in Range.of(spool, 0, index.end_lsn, "", 0, (), index.slices(0, index.end_lsn)).decode(source):
             for row in batch.select(["_table", "_payload"]).to_pylist():
                 event = json.loads(row["_payload"]) if row["_payload"] else None
                 found.setdefault(row["_table"] or "message", []).append(event)
