@@ -2,6 +2,10 @@
 
 Every question is asked until it is answered: while the server is away or JetStream is still starting, with growing
 pauses and one warning in the log.
+
+Reading goes through nats-py and publishing through our own connection, each by measure: the parser of nats-py takes 3
+to 4 us of CPU for a message of 200 bytes with a header, ours 11 to 15, while publishing needs a window of
+acknowledgements that nats-py does not have.
 """
 
 from __future__ import annotations
