@@ -19,7 +19,7 @@ from bench.cdc_backlog import measure_backlog
 from bench.cdc_load import STREAM, SUBJECTS, Admin, await_messages, fill, follower, make_table, update, writing
 from bench.cdc_parts import measure_parts
 from bench.harness import Bench
-from bench.trees import cpu_seconds, rss_bytes
+from bench.trees import cpu_seconds, rss_bytes, spent_seconds
 from headgate.config import Config
 from headgate.control import Service
 from headgate.destinations.nats import JetStream, NatsOptions
@@ -92,7 +92,7 @@ def _whole(bench: Bench, endpoints: Endpoints, admin: Admin, rows: int) -> None:
             bench.figure("rss_total_mb", sum(rss_bytes(os.getpid()).values()) / 1e6)
             before = cpu_seconds(os.getpid())
             time.sleep(5)
-            bench.figure("idle_cpu_percent", (cpu_seconds(os.getpid()) - before) / 5 * 100)
+            bench.figure("idle_cpu_percent", spent_seconds(before, cpu_seconds(os.getpid())) / 5 * 100)
         _catch_up(bench, endpoints, admin, jetstream)
 
 

@@ -23,7 +23,7 @@ import psycopg
 
 from bench.cdc_load import STREAM, SUBJECTS, await_messages, fill, make_table
 from bench.harness import Bench
-from bench.trees import cpu_seconds
+from bench.trees import cpu_seconds, spent_seconds
 from headgate.destinations.nats import JetStream, NatsOptions
 from headgate.embedded import Endpoints, Stack
 from headgate.postgres.replication import ReplicationConnection
@@ -130,7 +130,7 @@ def _weigh(bench: Bench, mode: str) -> None:
     (pid,) = _child
     before = cpu_seconds(pid)
     time.sleep(_IDLE_S)
-    bench.figure(f"{mode}_idle_cpu_percent", (cpu_seconds(pid) - before) / _IDLE_S * 100)
+    bench.figure(f"{mode}_idle_cpu_percent", spent_seconds(before, cpu_seconds(pid)) / _IDLE_S * 100)
     root = psutil.Process(pid)
     tree = [root, *root.children(recursive=True)]
     pss = 0

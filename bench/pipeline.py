@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bench.harness import Bench
-from bench.trees import cpu_seconds, rss_bytes
+from bench.trees import cpu_seconds, rss_bytes, spent_seconds
 from headgate.destinations.base import Destination
 from headgate.destinations.discard import DiscardDestination
 from headgate.destinations.nats import JetStream, NatsDestination, NatsOptions, Publisher
@@ -164,7 +164,7 @@ def _idle(bench: Bench, runs: _Runs, destination: Destination) -> None:
     assert supervisor.reporter.wait_for_rows(1000, timeout_s=60)
     before = cpu_seconds(os.getpid())
     time.sleep(IDLE_S)
-    bench.figure("idle_cpu_percent", (cpu_seconds(os.getpid()) - before) / IDLE_S * 100)
+    bench.figure("idle_cpu_percent", spent_seconds(before, cpu_seconds(os.getpid())) / IDLE_S * 100)
     memory = rss_bytes(os.getpid())
     bench.figure("rss_total_mb", sum(memory.values()) / 1e6)
     for name, size in sorted(memory.items()):
