@@ -73,8 +73,9 @@ _ELSEWHERE = {"reload": "pipeline"}  # commands that are not in a module of thei
 
 def _asked() -> str | None:
     """The command that the console script was called with, or is to be completed; None where others use `app`."""
-    if Path(sys.argv[0]).stem not in ("headgate", "__main__"):
-        return None
+    program = Path(sys.argv[0])
+    if program.stem != "headgate" and (program.stem, program.parent.name) != ("__main__", "headgate"):
+        return None  # others may be started with `python -m`, too
     words = os.environ["COMP_WORDS"].split()[1:] if "COMP_WORDS" in os.environ else sys.argv[1:]
     return next((word for word in words if not word.startswith("-")), "")
 
