@@ -24,7 +24,7 @@ def validate(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """
     try:
         examined = examine(config)
-        if problems := [*examined.problems, *_sql_problems(examined, as_json)]:
+        if problems := _problems(examined, as_json):
             raise invalid(examined.file, problems)
     except InvalidConfigError as error:
         if not as_json:
@@ -45,12 +45,16 @@ def _show_valid(examined: Examined, as_json: bool) -> None:
         )
 
 
-def _sql_problems(examined: Examined, as_json: bool) -> list[Problem]:
+def _problems(examined: Examined, as_json: bool) -> list[Problem]:
+    """Of the file itself, then what the parts that would run it have to say."""
+    from headgate.pipeline.fit_check import fit_problems
     from headgate.pipeline.sql_check import sql_problems
 
-    try:
-        return sql_problems(examined.config, examined.lines)
-    except DependencyError as error:
-        if not as_json:
-            note(f"the SQL was not looked at: {error.message}")
-        return []
+    found = list(examined.problems)
+    for subject, look in (("the SQL", sql_problems), ("`trigger` and `ordering`", fit_problems)):
+        try:
+            found += look(examined.config, examined.lines)
+        except DependencyError as error:
+            if not as_json:
+                note(f"not looked at, {subject}: {error.message}")
+    return found

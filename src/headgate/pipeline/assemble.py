@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from headgate.config import Config
 from headgate.config.models import PipelineSection
-from headgate.config.plugins import PluginSourceSection
+from headgate.config.plugins import PluginDestinationSection, PluginSourceSection
 from headgate.config.routing import RouteTransform
 from headgate.destinations.base import Destination
 from headgate.destinations.context import DestinationContext
 from headgate.model import ConfigError
 from headgate.model.position import renewed_origin
+from headgate.pipeline.fitting import misfits
 from headgate.pipeline.places import pipeline_dir
 from headgate.pipeline.registry import build_destination, build_source
 from headgate.pipeline.resetting import checkpoint_of, resets_of
@@ -24,7 +27,7 @@ from headgate.sources.base import Source
 from headgate.sources.context import DeadLetterLimits, SourceContext
 from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
 
-__all__ = ["assemble", "source_of"]
+__all__ = ["assemble", "misfits_offline", "source_of"]
 
 
 def assemble(
@@ -42,6 +45,32 @@ def assemble(
     ]
 
 
+def misfits_offline(config: Config, pipeline: str) -> Iterator[ConfigError]:
+    """Yield what `assemble` would refuse of a pipeline's `trigger` and `ordering`. Asks no server, writes nothing.
+
+    Plugins are not built: what one of them cannot do is told by `assemble` alone.
+    """
+    section = config.pipelines[pipeline]
+    source = config.sources.get(section.source)
+    if source is None or isinstance(source, PluginSourceSection):
+        return
+    if not set(section.destinations) <= config.destinations.keys():
+        return  # a name that leads nowhere is another problem
+    # Without this our own address would be looked for, in the network.
+    offline = config.model_copy(update={"spark": config.spark.model_copy(update={"shared_data_dir": True})})
+    tables = {each: config.destinations[each] for each in section.destinations}
+    try:
+        built = tuple(
+            build_destination(table, _destination_context(offline, each, None, None))
+            for each, table in tables.items()
+            if not isinstance(table, PluginDestinationSection)
+        )
+        spec = _unrouted(pipeline, section, offline, source_of(offline, pipeline), built)
+        yield from misfits(spec, section, config)
+    except ConfigError as error:
+        yield error
+
+
 def source_of(config: Config, pipeline: str, postgres_url: str | None = None) -> Source:
     """The source of one pipeline, for what it can say without its server."""
     section = config.sources[config.pipelines[pipeline].source]
@@ -56,14 +85,25 @@ def _pipeline(
     postgres_url: str | None,
     until_caught_up: bool,
 ) -> PipelineSpec:
-    directory = pipeline_dir(config, name)
     source = source_of(config, name, postgres_url)
+    spec = _unrouted(name, section, config, source, tuple(built[each] for each in section.destinations))
+    for misfit in misfits(spec, section, config):
+        raise misfit
+    routing = routing_settings(section, source.mode(), where=spec.where) if section.routed else None
+    return replace(spec, routing=routing, until_caught_up=until_caught_up)
+
+
+def _unrouted(
+    name: str, section: PipelineSection, config: Config, source: Source, destinations: tuple[Destination, ...]
+) -> PipelineSpec:
+    """The pipeline without its routes, for which servers may have to be asked."""
+    directory = pipeline_dir(config, name)
     letters = section.dead_letters
     resets = resets_of(directory)
-    spec = PipelineSpec(
+    return PipelineSpec(
         name=name,
         source=source,
-        destinations=tuple(built[destination] for destination in section.destinations),
+        destinations=destinations,
         state_path=directory / "state.json",
         checkpoint=checkpoint_of(name, directory, config.spark.checkpoint_dir, resets),
         topic=section.topic,
@@ -72,60 +112,18 @@ def _pipeline(
         payload_column=section.payload_column,
         trigger_interval_s=section.trigger_interval,
         realtime=_is_realtime(section, config),
-        routing=routing_settings(section, source.mode(), where=f"pipelines.{name}") if section.routed else None,
         dead_letters=DeadLetters(directory / DEAD_LETTERS, max_rows=letters.max_rows, max_bytes=letters.max_bytes),
         failure_threshold=section.failure_threshold,
         stop_grace_s=section.stop_grace,
         resets=resets,
         renews_origin=isinstance(config.sources[section.source], PluginSourceSection),
-        until_caught_up=until_caught_up,
     )
-    _check_trigger(spec, section, config)
-    _check_ordering(spec, section)
-    return spec
 
 
 def _is_realtime(section: PipelineSection, config: Config) -> bool:
     """Following needs the reader's spool on the executors' own disk."""
     unless_said = section.trigger is None and not section.trigger_interval and section.ordering == "total"
     return (section.trigger == "realtime" or unless_said) and config.spark.master.startswith("local")
-
-
-def _check_trigger(spec: PipelineSpec, section: PipelineSection, config: Config) -> None:
-    if section.trigger != "realtime":
-        return
-    reason = None
-    if not config.spark.master.startswith("local"):
-        reason = f'spark.master is {config.spark.master}, and tasks follow a reader on their own machine ("local[N]")'
-    elif section.trigger_interval:
-        reason = "a trigger_interval asks for batches"
-    elif section.ordering != "total":
-        reason = f'with ordering = "{section.ordering}" several tasks share a batch'
-    elif not spec.can_follow:
-        reason = "only untransformed or routed rows of a postgres-cdc source can be followed, to no `table` or `memory`"
-    if reason:
-        raise ConfigError(
-            f'trigger = "realtime" is not possible here: {reason}',
-            where=f"{spec.where}.trigger",
-            remedy='take the line out, or set trigger = "batch"',
-        )
-
-
-def _check_ordering(spec: PipelineSpec, section: PipelineSection) -> None:
-    if section.ordering == "total":
-        return
-    others = [each.name for each in spec.destinations if not each.takes_shares]
-    reason = None
-    if spec.source.format != "pgcdc" or spec.shortcut is None:
-        reason = "only untransformed or routed rows of a postgres-cdc source can be shared out"
-    elif others:
-        reason = f"{', '.join(others)} can tell a replay only by the order of all rows"
-    if reason:
-        raise ConfigError(
-            f'ordering = "{section.ordering}" is not possible here: {reason}',
-            where=f"{spec.where}.ordering",
-            remedy='take the line out, or use destinations that can: see "Scaling out" in docs/clusters.md',
-        )
 
 
 def _serve_on(config: Config) -> str:
