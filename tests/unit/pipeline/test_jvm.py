@@ -7,10 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import google_crc32c
 import psutil
 import pytest
 
 from headgate.pipeline import jvm
+
+WHOLE = f"7 {google_crc32c.value(b'classes'):08x}"
 
 
 @pytest.fixture
@@ -36,20 +39,23 @@ def test_an_archive_is_used_and_marked_as_used(home: Path) -> None:
     archive = place(home)
     archive.parent.mkdir(parents=True)
     archive.write_bytes(b"classes")
-    archive.with_suffix(".size").write_text("7")
+    archive.with_suffix(".crc32c").write_text(WHOLE)
     os.utime(archive, (0, 0))
     assert f"-XX:SharedArchiveFile={archive} " in jvm.java_options(home)
     assert archive.stat().st_mtime > 0
 
 
-@pytest.mark.parametrize(("data", "size"), [(b"clas", "7"), (b"", "7"), (b"classes", None), (b"classes", "\0")])
-def test_an_archive_that_was_cut_short_is_not_used(home: Path, data: bytes, size: str | None) -> None:
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [(b"clas", WHOLE), (b"", WHOLE), (b"classez", WHOLE), (b"classes", None), (b"classes", "\0"), (b"classes", "7")],
+)
+def test_an_archive_that_was_cut_short_or_damaged_is_not_used(home: Path, data: bytes, told: str | None) -> None:
     """Java would end with it, at every start."""
     archive = place(home)
     archive.parent.mkdir(parents=True)
     archive.write_bytes(data)
-    if size is not None:
-        archive.with_suffix(".size").write_text(size)
+    if told is not None:
+        archive.with_suffix(".crc32c").write_text(told)
     assert "SharedArchiveFile" not in jvm.java_options(home)
 
 
