@@ -32,6 +32,7 @@ from headgate.gateway.configured import options_from
 from headgate.model import ConfigError, HeadgateError, Status
 from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
+from headgate.pipeline.daemons import IdleDaemons
 from headgate.pipeline.jvm import ArchiveMaker
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkSession, close_session
@@ -77,6 +78,7 @@ class Service:
         self._stack: Stack | None = None
         self._spark: SparkSession | None = None
         self._archive_maker = ArchiveMaker()
+        self._idle_daemons: IdleDaemons | None = None
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
         self._broker: BrokerProcess | None = None
@@ -197,6 +199,8 @@ class Service:
             served.start()
         if not self._until_caught_up:
             self._archive_maker.start(Path(os.environ["JAVA_HOME"]))  # as the session has set it
+            self._idle_daemons = IdleDaemons(self._spark)
+            self._idle_daemons.start()
 
     @property
     def url(self) -> str:
@@ -368,6 +372,8 @@ class Service:
             self._server.stop()
             self._server = None
         self._archive_maker.stop()
+        if self._idle_daemons is not None:
+            self._idle_daemons.stop()
         if self._spark is not None:
             close_session(self._spark)
             self._spark = None
