@@ -13,6 +13,7 @@ from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, collectors
 from headgate.gateway.metrics import Metrics
 from headgate.relay.metrics import RelayCollector
 from headgate.relay.service import RelaySettings, open_relay
+from headgate.runtime.timings import Timings
 from tools.tables import code, page, table
 
 __all__ = ["metrics_page"]
@@ -22,12 +23,17 @@ _INTRODUCTION = """
 the broker and the relay; a relay also has its own page, with the counts of hosts. Both have the usual `process_*` ones.
 Counters end in `_total`, as Prometheus wants it. [Deployment](../deployment.md#watch) says what to alert on.
 """
-_RELAY = "What a relay serves at its own `/metrics`. Beside pipelines the control plane has its plain numbers, too."
+_RELAY = """
+What a relay serves at its own `/metrics`. Beside pipelines the control plane has them, too, without those of single
+hosts, and with `headgate_relay_up` and `headgate_relay_restarts_total`.
+""".strip()
 
 
 def metrics_page() -> str:
     """Return the page of every metric."""
-    pipelines, gateway, broker = collectors([], [], _gateway(), dict.fromkeys(BROKER_KEYS, 0))
+    pipelines, gateway, broker = collectors(
+        [], [], _gateway(), dict.fromkeys(BROKER_KEYS, 0) | {"dispatch_timings": Timings().as_dict()}
+    )
     parts = [
         f"## Pipelines\n\n{_table(pipelines.collect())}",
         f"## Gateway\n\n{_table(gateway.collect())}",
@@ -39,7 +45,7 @@ def metrics_page() -> str:
 
 def _gateway() -> dict[str, object]:
     """What a gateway tells that has not been asked yet."""
-    return dict.fromkeys(GATEWAY_KEYS, 0) | Metrics().as_dict()
+    return dict.fromkeys(GATEWAY_KEYS, 0) | Metrics().as_dict() | {"fetch_timings": Timings().as_dict()}
 
 
 async def _relay() -> list[Metric]:

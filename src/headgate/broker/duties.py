@@ -17,6 +17,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from headgate.broker.database import Database, wait
+from headgate.runtime.timings import Timings
 
 __all__ = ["Duties", "new_client_id"]
 
@@ -58,6 +59,7 @@ class Duties:
     def __init__(self, database: Database, client_id: str, came_back: Callable[[], Awaitable[None]]) -> None:
         self._database, self._id, self._came_back = database, client_id, came_back
         self.on_duty = False
+        self.timings = Timings()  # of polls that dispatched something
         self._is_next = False
         self._heartbeat_s = HEARTBEAT_S
         self._last_heartbeat: float | None = None
@@ -119,7 +121,10 @@ class Duties:
         while True:
             self._published.clear()
             self._turned.clear()
+            began = time.monotonic()
             ((dispatched, more),) = await self._database.fetch_within(POLL_LIMIT_S, POLL, not is_busy)
+            if dispatched:
+                self.timings.observe(time.monotonic() - began)
             is_busy = more or dispatched >= BUSY
             if self._wanted != (self._hears and not is_busy):
                 await self._want(self._hears and not is_busy)

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.control import metric_names as names
-from headgate.control.metric_names import total
 from headgate.model import Status
+from headgate.model import metric_names as names
+from headgate.model.metric_names import total
 
 __all__ = ["ALERTS", "PANELS", "Alert", "Panel", "alert_rules", "dashboard"]
 
@@ -67,6 +67,14 @@ PANELS: dict[str, tuple[Panel, ...]] = {
             (_quantile(0.5, names.BATCH_DURATION_SECONDS), f"{_LEGEND} median"),
             (_quantile(0.99, names.BATCH_DURATION_SECONDS), f"{_LEGEND} 99 %"),
         )),
+        Panel("Phases of batches, 99 %", "s", (
+            (_quantile(0.99, names.BATCH_PHASE_SECONDS, f"{_BY}, {names.PHASE_LABEL}"),
+             f"{_LEGEND} {{{{{names.PHASE_LABEL}}}}}"),
+        )),
+        Panel("From commit to acknowledgement", "s", (
+            (_quantile(0.5, names.COMMIT_TO_ACK_SECONDS), f"{_LEGEND} median"),
+            (_quantile(0.99, names.COMMIT_TO_ACK_SECONDS), f"{_LEGEND} 99 %"),
+        )),
         Panel("Errors and restarts", "ops", ((_rate(names.ERRORS), f"{_LEGEND} errors"),
                                              (_rate(names.RESTARTS), f"{_LEGEND} restarts"))),
         Panel("Since the last delivery", "s", ((f"time() - {names.LAST_DELIVERY_TIMESTAMP_SECONDS}", _LEGEND),)),
@@ -85,14 +93,29 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Requests", "reqps", ((_rate(names.GATEWAY_REQUESTS, names.API_LABEL), f"{{{{{names.API_LABEL}}}}}"),)),
         Panel("From Produce to commit", "s", ((_quantile(0.5, names.GATEWAY_APPEND_SECONDS, ""), "median"),
                                               (_quantile(0.99, names.GATEWAY_APPEND_SECONDS, ""), "99 %"))),
+        Panel("Reading for a Fetch", "s", ((_quantile(0.5, names.GATEWAY_FETCH_SECONDS, ""), "median"),
+                                           (_quantile(0.99, names.GATEWAY_FETCH_SECONDS, ""), "99 %"))),
         Panel("Connections", "short", ((names.GATEWAY_CONNECTIONS, "connected"),)),
     ),
     "Broker": (
-        Panel("Dead letters and parked", "short", ((f"{names.BROKER_PREFIX}dead_letters", "dead letters"),
-                                                   (f"{names.BROKER_PREFIX}parked", "parked"))),
-        Panel("Subscriptions", "short", ((f"{names.BROKER_PREFIX}subscriptions", "subscriptions"),
-                                         (f"{names.BROKER_PREFIX}groups", "groups"))),
-        Panel("Overrun groups", "short", ((f"{names.BROKER_PREFIX}overrun", "overrun"),)),
+        Panel("Dead letters and parked", "short", ((names.BROKER_DEAD_LETTERS, "dead letters"),
+                                                   (names.BROKER_PARKED, "parked"))),
+        Panel("Subscriptions", "short", ((names.BROKER_SUBSCRIPTIONS, "subscriptions"),
+                                         (names.BROKER_GROUPS, "groups"))),
+        Panel("Overrun groups", "short", ((names.BROKER_OVERRUN, "overrun"),)),
+        Panel("Dispatch", "s", ((_quantile(0.5, names.BROKER_DISPATCH_SECONDS, ""), "median"),
+                                (_quantile(0.99, names.BROKER_DISPATCH_SECONDS, ""), "99 %"))),
+    ),
+    "Relay": (
+        Panel("Events", "ops", ((_rate(names.RELAY_EVENTS_RECEIVED, ""), "received"),
+                                (_rate(names.RELAY_EVENTS_ACCEPTED, ""), "sent on"))),
+        Panel("Dropped", "ops", ((_rate(names.RELAY_EVENTS_DROPPED, names.REASON_LABEL),
+                                  f"{{{{{names.REASON_LABEL}}}}}"),)),
+        Panel("Hosts", "short", ((names.RELAY_HOSTS, f"{{{{{names.STATUS_LABEL}}}}}"),)),
+        Panel("Consumers", "short", ((names.RELAY_FANOUT_LISTENERS, "consumers"),
+                                     (names.RELAY_FANOUT_CATCHING_UP, "behind"))),
+        Panel("Validation", "s", ((_quantile(0.5, names.RELAY_VALIDATION_SECONDS, ""), "median"),
+                                  (_quantile(0.99, names.RELAY_VALIDATION_SECONDS, ""), "99 %"))),
     ),
 }  # fmt: skip
 
@@ -128,7 +151,7 @@ ALERTS = (
           "A part of the gateway does not work: {{ $labels.part }}", "headgate status names the cause"),
     Alert("HeadgateBrokerDown", f"{names.BROKER_UP} == 0", "1m", "critical", "The broker does not serve",
           "headgate status names the cause"),
-    Alert("HeadgateBrokerOverrun", f"{names.BROKER_PREFIX}overrun > 0", "1m", "critical",
+    Alert("HeadgateBrokerOverrun", f"{names.BROKER_OVERRUN} > 0", "1m", "critical",
           "A group of the broker lagged too far and has lost events", "headgate broker groups"),
 )  # fmt: skip
 

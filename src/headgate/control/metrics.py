@@ -17,9 +17,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from headgate import __version__
-from headgate.control import metric_names as names
 from headgate.gateway.metrics import LATENCY_BUCKETS_S
 from headgate.model import Status
+from headgate.model import metric_names as names
 from headgate.pipeline.report import Report
 
 __all__ = ["BROKER_KEYS", "CONTENT_TYPE", "GATEWAY_KEYS", "collectors", "render"]
@@ -106,17 +106,37 @@ _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
 
 
 # As `broker_status` counts them, up to ten thousand of what there may be many of.
-_BROKER = {
-    "groups": "Groups.",
-    "subscriptions": "Subscriptions that have not expired.",
-    "parked": "Subscriptions that are not matched for now.",
-    "resuming": "Parked subscriptions that catch up.",
-    "failing": "Subscriptions whose condition has failed.",
-    "dead_letters": "Events that handlers or conditions gave up on.",
-    "rejected": "Scheduled events that could not be dispatched.",
-    "scheduled": "Events that are due later.",
-    "overrun": "Groups that lagged too far and have lost events.",
-}
+_BROKER: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (GaugeMetricFamily, names.BROKER_GROUPS, "Groups.", "groups"),
+    (GaugeMetricFamily, names.BROKER_SUBSCRIPTIONS, "Subscriptions that have not expired.", "subscriptions"),
+    (GaugeMetricFamily, names.BROKER_PARKED, "Subscriptions that are not matched for now.", "parked"),
+    (GaugeMetricFamily, names.BROKER_RESUMING, "Parked subscriptions that catch up.", "resuming"),
+    (GaugeMetricFamily, names.BROKER_FAILING, "Subscriptions whose condition has failed.", "failing"),
+    (GaugeMetricFamily, names.BROKER_DEAD_LETTERS, "Events that handlers or conditions gave up on.", "dead_letters"),
+    (GaugeMetricFamily, names.BROKER_REJECTED, "Scheduled events that could not be dispatched.", "rejected"),
+    (GaugeMetricFamily, names.BROKER_SCHEDULED, "Events that are due later.", "scheduled"),
+    (GaugeMetricFamily, names.BROKER_OVERRUN, "Groups that lagged too far and have lost events.", "overrun"),
+    (GaugeMetricFamily, names.BROKER_CONNECTIONS, "Listeners over SSE.", "connections"),
+    (CounterMetricFamily, names.BROKER_RESTARTS, "Times the broker was started again.", "restarts_total"),
+    (
+        CounterMetricFamily,
+        names.BROKER_WEBHOOK_EVENTS_DELIVERED,
+        "Events that webhooks have taken.",
+        "webhook_events_delivered_total",
+    ),
+    (
+        CounterMetricFamily,
+        names.BROKER_WEBHOOK_EVENTS_RETRIED,
+        "Events that webhooks are sent again.",
+        "webhook_events_retried_total",
+    ),
+    (
+        CounterMetricFamily,
+        names.BROKER_WEBHOOK_EVENTS_BURIED,
+        "Events that webhooks did not take, now dead letters.",
+        "webhook_events_buried_total",
+    ),
+)
 
 
 def _histogram(seconds: Mapping[str, Any]) -> tuple[list[tuple[str, float]], float]:
@@ -127,6 +147,17 @@ def _histogram(seconds: Mapping[str, Any]) -> tuple[list[tuple[str, float]], flo
         total += count
         buckets.append((limit, float(total)))
     return buckets, seconds["sum"]
+
+
+def _timed(told: Mapping[str, Any], key: str, name: str, text: str) -> Iterable[Metric]:
+    """The histogram that a server beside the pipelines has told under this key, if it has."""
+    if key in told:
+        buckets, seconds = _histogram(told[key])
+        yield HistogramMetricFamily(name, text, buckets=buckets, sum_value=seconds)
+
+
+_FETCH = "Time to read what a Fetch request asks for, without its wait for new data."
+_DISPATCH = "Time of a poll that dispatched events to subscriptions."
 
 
 class _Pipelines(Collector):
@@ -157,10 +188,34 @@ class _Pipelines(Collector):
             if report.batch_durations:
                 durations.add_metric([report.pipeline], *_histogram(report.batch_durations))
         yield durations
+        yield self._phases()
+        yield self._acknowledgements()
         yield from self._sources()
         yield from self._routing()
         yield from self._running_snapshots()
         yield self._health()
+
+    def _phases(self) -> Metric:
+        family = HistogramMetricFamily(
+            names.BATCH_PHASE_SECONDS,
+            "How long each phase of a batch took: send, record, commit.",
+            labels=[names.PIPELINE_LABEL, names.PHASE_LABEL],
+        )
+        for report in self._reports:
+            for phase, seconds in report.phase_durations.items():
+                family.add_metric([report.pipeline, phase], *_histogram(seconds))
+        return family
+
+    def _acknowledgements(self) -> Metric:
+        family = HistogramMetricFamily(
+            names.COMMIT_TO_ACK_SECONDS,
+            "From the commit of the oldest change of a batch or step to the destination's acknowledgement.",
+            labels=[names.PIPELINE_LABEL],
+        )
+        for report in self._reports:
+            if report.commit_to_ack:
+                family.add_metric([report.pipeline], *_histogram(report.commit_to_ack))
+        return family
 
     def _routing(self) -> Iterable[Metric]:
         """Of pipelines whose rows say where they go. No stream or topic is a label: there may be hundreds."""
@@ -250,6 +305,7 @@ class _Gateway(Collector):
             latency = HistogramMetricFamily(names.GATEWAY_APPEND_SECONDS, "From a Produce request to its commit.")
             latency.add_metric([], buckets, told["append_seconds"])
             yield latency
+        yield from _timed(told, "fetch_timings", names.GATEWAY_FETCH_SECONDS, _FETCH)
 
 
 class _Broker(Collector):
@@ -260,23 +316,28 @@ class _Broker(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield GaugeMetricFamily(names.BROKER_UP, "1 while the broker serves.", value=self._told.get("up", 0))
-        for key, text in _BROKER.items():
+        for kind, name, text, key in _BROKER:
             if key in self._told:
-                yield GaugeMetricFamily(names.BROKER_PREFIX + key, text, value=self._told[key])
+                yield kind(name, text, value=self._told[key])
+        yield from _timed(self._told, "dispatch_timings", names.BROKER_DISPATCH_SECONDS, _DISPATCH)
 
 
 class _Relay(Collector):
-    """What the process of the relay has told; its own page has all of it, with hosts."""
+    """What the process of the relay has told: the metrics of its own page, without hosts."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self._told = told
 
     def collect(self) -> Iterable[Metric]:
-        for key, value in sorted(self._told.items()):
-            if isinstance(value, int | float):
-                name = names.RELAY_PREFIX + key.removesuffix("_total")
-                kind = CounterMetricFamily if key.endswith("_total") else GaugeMetricFamily
-                yield kind(name, key.replace("_", " "), value=value)
+        yield GaugeMetricFamily(names.RELAY_UP, "1 while the relay serves.", value=self._told.get("up", 0))
+        if "restarts_total" in self._told:
+            restarts = self._told["restarts_total"]
+            yield CounterMetricFamily(names.RELAY_RESTARTS, "Times the relay was started again.", value=restarts)
+        for family in self._told.get("families", ()):
+            metric = Metric(family["name"], family["text"], family["type"])
+            for name, labels, value in family["samples"]:
+                metric.add_sample(name, labels, value)
+            yield metric
 
 
 def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
@@ -284,7 +345,7 @@ def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
 
 
 GATEWAY_KEYS = tuple(key for _, _, _, key in _GATEWAY)
-BROKER_KEYS = tuple(_BROKER)
+BROKER_KEYS = tuple(key for _, _, _, key in _BROKER)
 
 
 def collectors(

@@ -93,7 +93,12 @@ class Gateway:
     def told(self) -> dict[str, Any]:
         """What it has counted, and what does not work at this moment."""
         store = self._services.store
-        return {**self.metrics.as_dict(), **store.health.as_dict(), "inbox_rejected_total": store.rejected_total}
+        return {
+            **self.metrics.as_dict(),
+            **store.health.as_dict(),
+            "inbox_rejected_total": store.rejected_total,
+            "fetch_timings": store.fetch_timings.as_dict(),
+        }
 
     async def drain(self) -> None:
         """Accept nobody, answer what was accepted, and close."""

@@ -19,6 +19,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from headgate.model import HeadgateError, InternalError, Retry, StateError
+from headgate.pipeline.acks import Acks
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.failures import from_spark
 from headgate.pipeline.following import NOTHING, Progress
@@ -114,6 +115,7 @@ class Batches:
         self._under_way: int | None = None  # the batch that is being sent
         self._recorded = NOTHING  # what the state knows of it
         self._told = NOTHING  # what the report knows of it
+        self._reached: Offset | None = None  # how far this run has committed
         self._uncommitted: Offset | None = None  # recorded while a batch went on
         self.told = False  # whether the error that ended the run is in the report already
 
@@ -126,11 +128,15 @@ class Batches:
         began = time.perf_counter()
         self._begin(batch_id)
         result = self._sent(frame, batch_id)
+        sent = time.perf_counter()
         failpoint("pipeline.sent")
         self._end()
+        acks = self._acknowledged(batch_id, result)
         self._until_done(lambda: self._persist(batch_id, result), batch_id)
+        recorded = time.perf_counter()
         failpoint("pipeline.persisted")
         self._commit(batch_id)
+        committed = time.perf_counter()
         failpoint("pipeline.confirmed")
         self._failing_batch.over()
         if result is not None:
@@ -138,8 +144,20 @@ class Batches:
                 rows=result.rows - self._told.rows,
                 payload_bytes=result.payload_bytes - self._told.payload_bytes,
                 duplicates=result.duplicates - self._told.duplicates,
-                seconds=None if result.end else time.perf_counter() - began,
+                seconds=None if result.end else committed - began,
             )
+            self._reporter.acknowledged(acks)
+            if not result.end:  # one that follows its source sends for as long as it likes
+                self._reporter.phase("send", sent - began)
+            self._reporter.phase("record", recorded - sent)
+            self._reporter.phase("commit", committed - recorded)
+            fields = {
+                "pipeline": self._spec.name,
+                "batch": batch_id,
+                "rows": result.rows,
+                "bytes": result.payload_bytes,
+            }
+            _log.debug("batch delivered", extra=fields | {"seconds": round(committed - began, 3)})
 
     def _begin(self, batch_id: int) -> None:
         with self._recording:
@@ -170,11 +188,12 @@ class Batches:
             self._recorded = progress
         if self._uncommitted:
             self._spec.source.commit(self._uncommitted)
-            self._uncommitted = None
+            self._reached, self._uncommitted = self._uncommitted, None
         if progress != self._told:
             news, self._told = progress.since(self._told), progress
             self._failing_batch.over()
             self._reporter.followed(news.rows, news.payload_bytes, news.duplicates)
+            self._reporter.acknowledged(news.acks)
 
     def _sent(self, frame: DataFrame, batch_id: int) -> BatchResult | None:
         """The result of a batch, or None if it was given up."""
@@ -189,6 +208,20 @@ class Batches:
 
         return self._until_done(attempt, batch_id)
 
+    def _acknowledged(self, batch_id: int, result: BatchResult | None) -> Acks:
+        """How long it took from commit to acknowledgement. A task that followed tells; else its oldest row counts."""
+        now, acks = time.time(), Acks()
+        if result is None or not result.rows or self._spec.source.mode().kind != "cdc":
+            return acks
+        if result.end:
+            return result.acks.since(self._told.acks)
+        try:
+            after = self._reached or (self._end_offset(batch_id - 1) if batch_id else None)
+            acks.observe(self._spec.source.committed_at(after), now)
+        except (HeadgateError, OSError) as error:  # a number that is missing must not hold up a batch
+            _log.debug("commit-to-ack is not known", extra={"pipeline": self._spec.name, "error": str(error)})
+        return acks
+
     def _persist(self, batch_id: int, result: BatchResult | None) -> None:
         rows = result.rows - self._recorded.rows if result else 0
         end = result.end if result and result.end else self._state.end
@@ -202,6 +235,7 @@ class Batches:
         for end in (self._end_offset(batch_id), self._state.end):
             if end is not None:
                 self._commit_up_to(end, batch_id)
+                self._reached = end
 
     def _commit_up_to(self, end: Offset, batch_id: int) -> None:
         mode = self._spec.source.mode()

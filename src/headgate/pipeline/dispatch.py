@@ -15,9 +15,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -25,6 +27,7 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, InternalError, record
+from headgate.pipeline.acks import Acks
 from headgate.pipeline.following import Following, Tracker
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Follow, MakeRows, Offset, Stretch
@@ -66,6 +69,7 @@ class BatchResult:
     payload_bytes: int
     duplicates: int
     end: Offset | None = None  # how far a task that followed has really come
+    acks: Acks = field(default_factory=Acks)  # of a task that followed
 
 
 def send_frame(
@@ -94,9 +98,10 @@ def _following_task(destinations: Sequence[Destination], follow: Follow, followi
                 if stretch.is_planned:
                     raise
                 break
-            track.add(rows, results, stretch.end)
+            track.add(rows, results, stretch)
         told = [result.as_dict() for result in track.sums.results]
-        yield _report({"rows": track.sums.rows, "results": told, "end": track.end})
+        acks = msgspec.to_builtins(track.sums.acks)
+        yield _report({"rows": track.sums.rows, "results": told, "end": track.end, "acks": acks})
 
     return run
 
@@ -205,7 +210,15 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_
         payload_bytes=sum(result.payload_bytes for result in results) + local_bytes * len(local),
         duplicates=sum(result.duplicates for result in results),
         end=next((end for task in tasks if (end := task.get("end"))), None),
+        acks=_acks(tasks),
     )
+
+
+def _acks(tasks: list[dict[str, Any]]) -> Acks:
+    acks = Acks()
+    for task in tasks:
+        acks.add(msgspec.convert(task.get("acks", {}), Acks))
+    return acks
 
 
 def send_initial(

@@ -19,10 +19,11 @@ from typing import Any
 import msgspec
 
 from headgate.destinations.base import SendResult
+from headgate.pipeline.acks import Acks
 from headgate.runtime.files import replace_file
-from headgate.sources.base import Offset
+from headgate.sources.base import Offset, Stretch
 
-__all__ = ["NOTHING", "Following", "Progress", "Tracker"]
+__all__ = ["NOTHING", "Following", "Progress", "Sums", "Tracker"]
 
 _TELL_S = 0.1
 _TURN_S = 30.0  # a batch that has brought rows ends after this, so that Spark's own record does not stay far behind
@@ -39,6 +40,7 @@ class Progress(msgspec.Struct, frozen=True):
     payload_bytes: int
     duplicates: int
     end: dict[str, Any]
+    acks: Acks = msgspec.field(default_factory=Acks)
 
     def since(self, before: Progress) -> Progress:
         """What has come since then; all of it, if that was of another attempt."""
@@ -49,6 +51,7 @@ class Progress(msgspec.Struct, frozen=True):
             rows=self.rows - before.rows,
             payload_bytes=self.payload_bytes - before.payload_bytes,
             duplicates=self.duplicates - before.duplicates,
+            acks=self.acks.since(before.acks),
         )
 
 
@@ -85,7 +88,8 @@ class Following:
             return False
 
     def tell(self, batch_id: int, attempt: int, sums: Sums, end: Offset) -> None:
-        told = Progress(self._run, batch_id, attempt, sums.rows, sums.payload_bytes, sums.duplicates, end)
+        counts = (sums.rows, sums.payload_bytes, sums.duplicates)
+        told = Progress(self._run, batch_id, attempt, *counts, end, sums.acks)
         replace_file(self._directory / "progress", msgspec.json.encode(told), durable=False)
 
 
@@ -94,6 +98,7 @@ class Sums:
 
     def __init__(self) -> None:
         self.rows = 0
+        self.acks = Acks()
         self._results: dict[str, SendResult] = {}
 
     def add(self, rows: int, results: list[SendResult]) -> None:
@@ -133,9 +138,12 @@ class Tracker:
         self.sums = Sums()
         self.end: Offset | None = None  # behind the last row that is acknowledged
 
-    def add(self, rows: int, results: list[SendResult], end: Offset) -> None:
-        """Rows up to this offset are acknowledged."""
+    def add(self, rows: int, results: list[SendResult], stretch: Stretch) -> None:
+        """The rows of a stretch are acknowledged."""
+        end = stretch.end
         self.sums.add(rows, results)
+        if rows:
+            self.sums.acks.observe(stretch.committed_at, time.time())
         self.end = end
         self._untold = lambda: self._following.tell(self._batch_id, self._attempt, self.sums, end)
 

@@ -10,14 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError, Status
+from headgate.pipeline.acks import Acks
+from headgate.runtime.timings import Timings
 from headgate.sources.base import Lag
 
-__all__ = ["Report", "Reporter", "StatusChange", "with_source_error"]
+__all__ = ["PHASES", "Report", "Reporter", "StatusChange", "with_source_error"]
 
 _RATE_WINDOW_S = 10.0
 _DURATIONS_KEPT = 200
 _HISTORY_KEPT = 100
-DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+PHASES = ("send", "record", "commit")
+DURATION_BUCKETS_S = (0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class StatusChange(NamedTuple):
@@ -48,6 +51,10 @@ class Report:
     last_batch_seconds: float = 0.0
     batch_seconds_p50: float = 0.0
     batch_durations: dict[str, Any] = field(default_factory=dict)  # a histogram: limits, counts between them, sum
+    phase_durations: dict[str, Any] = field(default_factory=dict)  # the same of each phase: send, record, commit
+    commit_to_ack: dict[str, Any] = field(
+        default_factory=dict
+    )  # the same, where the source knows when rows were committed
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None  # what the source has and is not delivered, in whatever it can tell
     lag_bytes: int | None = None
@@ -89,13 +96,22 @@ class Reporter:
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._counts = [0] * (len(DURATION_BUCKETS_S) + 1)  # of batches by how long they took
         self._seconds = 0.0
+        self._acks = Acks()
+        self._phases = {phase: Timings(DURATION_BUCKETS_S) for phase in PHASES}
 
     @property
     def report(self) -> Report:
         with self._lock:
             durations = {"limits": list(DURATION_BUCKETS_S), "counts": list(self._counts), "sum": self._seconds}
             rate = self._rate(time.monotonic())
-            return replace(self._report, rows_per_second=rate, batch_durations=durations)
+            phases = {phase: timings.as_dict() for phase, timings in self._phases.items()}
+            return replace(
+                self._report,
+                rows_per_second=rate,
+                batch_durations=durations,
+                phase_durations=phases,
+                commit_to_ack=self._acks.as_dict(),
+            )
 
     def status(self, status: Status, error: HeadgateError | None = None) -> None:
         with self._changed:
@@ -179,6 +195,16 @@ class Reporter:
                 known = replace(known, last_batch_seconds=seconds, batch_seconds_p50=median)
             self._report = known
             self._changed.notify_all()
+
+    def phase(self, phase: str, seconds: float) -> None:
+        """Count how long a phase of a batch took, with every attempt that it needed. `phase` is one of `PHASES`."""
+        with self._lock:
+            self._phases[phase].observe(seconds)
+
+    def acknowledged(self, acks: Acks) -> None:
+        """Count how long rows took from their commit to the acknowledgement."""
+        with self._lock:
+            self._acks.add(acks)
 
     def followed(self, rows: int, payload_bytes: int, duplicates: int) -> None:
         """A batch that follows its source has delivered its range, and these rows since the last time."""

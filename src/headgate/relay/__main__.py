@@ -9,7 +9,7 @@ import msgspec
 import uvloop
 
 from headgate.relay.latest import latest_events
-from headgate.relay.metrics import counters
+from headgate.relay.metrics import counters, families
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 from headgate.runtime.child import ready, run_child, until_closed
 
@@ -17,8 +17,14 @@ from headgate.runtime.child import ready, run_child, until_closed
 def _ready(relay: Relay) -> None:
     def metrics() -> dict[str, Any]:
         listeners = relay.front.fanout.stats()
+        counted = counters(relay.parts, listeners)
         latest = latest_events(relay.parts.reader)
-        return {"connections": listeners["listeners"], **counters(relay.parts, listeners), "latest": latest}
+        return {
+            "connections": listeners["listeners"],
+            **counted,
+            "latest": latest,
+            "families": families(relay.parts, relay.front.listeners(), counted["hosts"]),
+        }
 
     ready(metrics, port=int(relay.url.rpartition(":")[2]), url=relay.url, recovered=relay.recovered)
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
-from headgate.relay.timings import Timings
+from headgate.runtime.timings import Timings
 
 __all__ = ["Drop", "DropReason", "HostBook", "Ledger"]
 

@@ -25,9 +25,9 @@ from typing import Final
 
 from headgate.model import ConnectError
 from headgate.relay.net import Fetcher
-from headgate.relay.timings import Timings
 from headgate.runtime.backoff import Backoff
 from headgate.runtime.ending import end
+from headgate.runtime.timings import Timings
 from headgate.wire.atproto import AtprotoError, DidDocument, Reason, document_url, parse_document
 from headgate.wire.atproto.did import PLC_DIRECTORY
 

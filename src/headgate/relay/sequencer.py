@@ -28,10 +28,10 @@ from headgate.eventlog import EventLog, LogReader, Record
 from headgate.model import HeadgateError
 from headgate.relay.collections import CollectionIndex
 from headgate.relay.store import AccountRow, Store
-from headgate.relay.timings import Timings
 from headgate.relay.track import HostRead
 from headgate.relay.verdict import Accepted
 from headgate.runtime.files import replace_file
+from headgate.runtime.timings import Timings
 from headgate.wire.atproto import (
     Account,
     AtprotoError,

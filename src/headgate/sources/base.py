@@ -71,6 +71,7 @@ class Stretch:
     rows: Iterator[pa.RecordBatch]
     end: Offset
     is_planned: bool = False
+    committed_at: float | None = None  # of its oldest transaction, in seconds since the epoch; None: unknown
 
 
 # Yields delivery columns of the planned rows, then of rows that arrive behind them, while the second argument is true.
@@ -182,6 +183,13 @@ class Source(abc.ABC):
 
         For sources whose Spark reader does not report its latest offset, and instead of `lag_rows`. Called every few
         seconds from a thread of its own, also while nothing is delivered; it may ask the server, and raise.
+        """
+        return None
+
+    def committed_at(self, after: Offset | None) -> float | None:
+        """Return when the oldest row behind an offset was committed, in seconds since the epoch; None if unknown.
+
+        Asked once for each batch, after its rows are acknowledged and before they are committed. Asks no server.
         """
         return None
 

@@ -10,6 +10,7 @@ from headgate.control.spark import with_slots
 from headgate.destinations.base import SendResult
 from headgate.pipeline import following as module
 from headgate.pipeline.following import NOTHING, Following, Progress, Tracker
+from headgate.sources.base import Stretch
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def test_the_driver_hears_of_what_is_acknowledged(following: Following) -> None:
     track = Tracker(following, batch_id=7, attempt=3)
     assert track.goes_on()
     assert following.progress(7) is None  # nothing is acknowledged yet
-    track.add(2, sent(2), {"lsn": 5})
-    track.add(3, sent(3, 1), {"lsn": 9})
+    track.add(2, sent(2), Stretch(iter(()), {"lsn": 5}))
+    track.add(3, sent(3, 1), Stretch(iter(()), {"lsn": 9}))
     assert track.goes_on()
     told = following.progress(7)
     assert told is not None
@@ -42,7 +43,7 @@ def test_the_driver_hears_of_what_is_acknowledged(following: Following) -> None:
 
 def test_what_another_batch_or_run_told_says_nothing(following: Following, tmp_path: Path) -> None:
     track = Tracker(following, batch_id=7, attempt=3)
-    track.add(2, sent(2), {"lsn": 5})
+    track.add(2, sent(2), Stretch(iter(()), {"lsn": 5}))
     track.goes_on()
     assert following.progress(8) is None
     assert Following(tmp_path / "following").progress(7) is None
@@ -73,7 +74,7 @@ def test_an_idle_batch_goes_on_and_one_with_rows_ends_in_time(
     monkeypatch.setattr(module, "_TURN_S", 0.0)
     track = Tracker(following, batch_id=7, attempt=3)
     assert track.goes_on()
-    track.add(1, sent(1), {"lsn": 5})
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 5}))
     assert not track.goes_on()
 
 
@@ -83,9 +84,9 @@ def test_what_the_driver_must_see_soon_makes_a_batch_short(
     monkeypatch.setattr(module, "_SHORT_TURN_S", 0.0)
     assert not Tracker(following, batch_id=7, attempt=3, is_short=True).goes_on()
     track = Tracker(following, batch_id=7, attempt=3)
-    track.add(1, sent(1), {"lsn": 5})
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 5}))
     assert track.goes_on()
-    track.add(1, sent(1, 0, {"table": "t"}), {"lsn": 6})  # its destination learns from it
+    track.add(1, sent(1, 0, {"table": "t"}), Stretch(iter(()), {"lsn": 6}))  # its destination learns from it
     assert not track.goes_on()
 
 

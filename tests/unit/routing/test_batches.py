@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from pyspark.sql import DataFrame
 
 from headgate.model import ConnectError, DataError, DeliveryError, HeadgateError, InternalError, StateError, Status
 from headgate.pipeline import batches as module
+from headgate.pipeline.acks import Acks
 from headgate.pipeline.batches import Batches, FailingBatch
 from headgate.pipeline.dispatch import BatchResult
 from headgate.pipeline.following import Progress
@@ -34,6 +36,8 @@ class Steps(Source):
         self._mode = mode
         self.steps = steps
         self.failures: list[Exception] = []
+        self.asked: list[Offset | None] = []
+        self.known: float | None = None  # when the oldest row was committed
 
     def mode(self) -> Mode:
         return self._mode
@@ -43,6 +47,10 @@ class Steps(Source):
 
     def origin(self) -> str:
         return "o"
+
+    def committed_at(self, after: Offset | None) -> float | None:
+        self.asked.append(after)
+        return self.known
 
     def commit(self, end: Offset) -> None:
         self.steps.append(f"commit {end['row']}")
@@ -60,6 +68,7 @@ class Bench:
         self.reporter.status(Status.RUNNING)
         self.failing_batch = FailingBatch()
         self.send_errors: list[Exception] = []
+        self.result = BatchResult(rows=10, payload_bytes=100, duplicates=1)
         self.on_send: Callable[[], None] = lambda: None
         self.file = StateFile(directory / "state.json")
         spec = PipelineSpec(
@@ -80,7 +89,7 @@ class Bench:
         self.on_send()
         if self.send_errors:
             raise self.send_errors.pop(0)
-        return BatchResult(rows=10, payload_bytes=100, duplicates=1)
+        return self.result
 
     def _end(self, batch_id: int) -> Offset | None:
         saved = self.file.read()
@@ -117,7 +126,7 @@ def test_a_batch_that_the_state_covers_is_only_committed(tmp_path: Path) -> None
 def test_a_batch_without_an_offset_commits_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.deliver(90)
-    assert bench.steps == ["before", "send 90", "recorded 90"]
+    assert bench.steps == ["before", "send 90", "recorded None", "recorded 90"]
 
 
 def test_sending_is_tried_again_and_nothing_is_recorded_before_it_succeeds(tmp_path: Path) -> None:
@@ -362,3 +371,47 @@ def test_another_attempt_at_a_batch_counts_anew(tmp_path: Path) -> None:
     assert saved is not None
     assert saved.end == {"row": 6}
     assert saved.batch_id == 0
+
+
+def test_the_time_from_commit_to_acknowledgement_is_that_of_the_oldest_row(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.source.known = time.time() - 40
+    bench.deliver(0)
+    bench.source.known = time.time() + 3600  # the clock of the server is ahead
+    bench.deliver(1)
+    assert bench.source.asked == [None, {"row": 0}]
+    told = bench.reporter.report.commit_to_ack
+    counts = dict(zip(told["limits"], told["counts"], strict=False))
+    assert (counts[60.0], counts[0.001], sum(told["counts"])) == (1, 1, 2)
+    assert 40 <= told["sum"] < 60
+
+
+def test_a_restart_asks_behind_the_batch_before(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, batch_id=4)
+    bench.deliver(5)
+    assert bench.source.asked == [{"row": 40}]
+    assert bench.reporter.report.commit_to_ack == {}
+
+
+@pytest.mark.parametrize("mode", [POLLING, OPAQUE])
+def test_only_cdc_knows_when_rows_were_committed(tmp_path: Path, mode: Mode) -> None:
+    bench = Bench(tmp_path, mode)
+    bench.deliver(0)
+    assert bench.source.asked == []
+
+
+def test_steps_of_a_batch_that_goes_on_are_counted_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    acks = Acks()
+    bench.result = BatchResult(rows=10, payload_bytes=100, duplicates=1, end={"row": 9}, acks=acks)
+
+    def follow() -> None:
+        for rows in (4, 7):
+            acks.observe(0.0, 0.02)
+            bench.batches.record(msgspec.structs.replace(told(rows, rows), acks=acks.copy()))
+        acks.observe(0.0, 0.02)  # behind the last that was told
+
+    bench.on_send = follow
+    bench.deliver(0)
+    assert sum(bench.reporter.report.commit_to_ack["counts"]) == 3
+    assert bench.source.asked == []

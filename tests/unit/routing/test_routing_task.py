@@ -23,7 +23,7 @@ from headgate.model import (
     record,
 )
 from headgate.model.address import Address
-from headgate.pipeline.following import Tracker
+from headgate.pipeline.following import Sums, Tracker
 from headgate.pipeline.routing import task as module
 from headgate.pipeline.routing.admission import Admission, Patterns
 from headgate.pipeline.routing.job import Earlier, Job, Report
@@ -434,9 +434,10 @@ class Track:
 
     def __init__(self) -> None:
         self.ends: list[dict[str, Any]] = []
+        self.sums = Sums()
 
-    def add(self, rows: int, results: list[SendResult], end: dict[str, Any]) -> None:
-        self.ends.append(end)
+    def add(self, rows: int, results: list[SendResult], stretch: Stretch) -> None:
+        self.ends.append(stretch.end)
 
 
 def follow(job: Job, *batches: pa.RecordBatch) -> tuple[Done, Track]:

@@ -105,6 +105,7 @@ class BrokerServer:
             "webhook_events_delivered_total": counted.delivered,
             "webhook_events_retried_total": counted.retried,
             "webhook_events_buried_total": counted.buried,
+            "dispatch_timings": self._duties.timings.as_dict(),
             **self._status,
         }
 

@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 from headgate.commitlog.read import FETCH_SQL
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Buffer, Tails, served
+from headgate.runtime.timings import Timings
 from headgate.wire.kafka import place_batch, read_records
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -79,6 +80,7 @@ class Reader:
     def __init__(self, pool: Pool, tails: Tails) -> None:
         self._pool = pool
         self._tails = tails
+        self.timings = Timings()  # of reads, without the time that a Fetch waits for new data
 
     async def fetch(
         self, wants: Sequence[Want], *, max_bytes: int, min_bytes: int, max_wait_s: float, room: Room
@@ -88,7 +90,9 @@ class Reader:
         deadline = loop.time() + max_wait_s
         while True:
             allowed = room.ask(max_bytes)
+            began = loop.time()
             fetched = await self._read(wants, allowed)
+            self.timings.observe(loop.time() - began)
             left_s = deadline - loop.time()
             if left_s <= 0 or self._is_enough(fetched, min(min_bytes, allowed)):
                 room.keep(sum(each.size for each in fetched))

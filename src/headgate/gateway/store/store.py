@@ -32,6 +32,7 @@ from headgate.kernels.log import encode_rows, positions
 from headgate.postgres import PromptConnection, open_connection
 from headgate.postgres.pool import make_pool
 from headgate.runtime.ending import end
+from headgate.runtime.timings import Timings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
@@ -190,6 +191,11 @@ class Store:
         return await self._reader.fetch(
             wants, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_s=max_wait_s, room=room or NoLimit()
         )
+
+    @property
+    def fetch_timings(self) -> Timings:
+        """How long reads for Fetch requests took, without the wait for new data."""
+        return self._reader.timings
 
     async def earliest(self, part_id: int) -> int:
         return (await self._reader.bounds(part_id))[0]

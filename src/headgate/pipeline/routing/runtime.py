@@ -228,6 +228,7 @@ class Routing:
             payload_bytes=sum(result.payload_bytes for result in results) + local_bytes,
             duplicates=sum(result.duplicates for result in results),
             end=outcome.report.end,
+            acks=outcome.report.acks,
         )
 
     def describe(self) -> dict[str, Any]:

@@ -56,14 +56,18 @@ class _Follower:
         self._is_over = False
 
     def stretches(self, goes_on: Callable[[], bool]) -> Iterator[Stretch]:
-        yield Stretch(self._rows(self._planned.slices), self._offset(), is_planned=True)
+        self._index.refresh()
+        committed_at = self._index.committed_at(self._planned.start_lsn)
+        rows = self._rows(self._planned.slices)
+        yield Stretch(rows, self._offset(), is_planned=True, committed_at=committed_at)
         try:
             with Listener(self._options.spool_dir / BELL) as bell:
                 while goes_on():
                     while (end_lsn := self._next_end()) is not None:
                         slices = self._index.slices(self._reached_lsn, end_lsn)
+                        committed_at = self._index.committed_at(self._reached_lsn)
                         self._reached_lsn = end_lsn
-                        yield Stretch(self._rows(slices), self._offset())
+                        yield Stretch(self._rows(slices), self._offset(), committed_at=committed_at)
                         if not goes_on():
                             return
                     if self._is_over or not bell.wait(_LOOK_S):

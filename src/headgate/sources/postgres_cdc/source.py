@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ class PostgresCdcSource(Source):
         self._options = CdcOptions.from_spark(self._texts)
         self._control = SpoolControl(self._options.spool_dir)
         self._index = SpoolIndex(self._options.spool_dir)
+        self._looking = threading.Lock()  # held while the index is read: batches and the lag ask from different threads
         self._monitor = SlotMonitor(self._options.url, self._options.slot)
         self._set_aside_count = 0
         self.shortcut = Shortcut({"located": "true"}, self._rows, self._follow, {"follow": "true"})
@@ -93,9 +95,19 @@ class PostgresCdcSource(Source):
         return InitialRows(initial.rows(last_ids), initial.done) if initial.is_due(is_new=is_new) else None
 
     def lag_rows(self, end: Offset, latest: Offset) -> int:
-        self._index.refresh()
+        with self._looking:
+            self._index.refresh()
+            return self._index.rows_after(self._lsn_here(end))
+
+    def committed_at(self, after: Offset | None) -> float | None:
+        with self._looking:
+            self._index.refresh()
+            return self._index.committed_at(self._lsn_here(after) if after else 0)
+
+    def _lsn_here(self, end: Offset) -> int:
+        """Where an offset is on the timeline of the server that is read now."""
         state = self._control.read_state()
-        return self._index.rows_after(state.history.here(position_of(end)) if state else int(end["lsn"]))
+        return state.history.here(position_of(end)) if state else int(end["lsn"])
 
     def reached(self, end: Offset) -> dict[str, Any]:
         return {**end, "lsn": format_lsn(int(end["lsn"]))}

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from headgate.model import StateError
 from headgate.runtime.wake import Bell
+from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
 __all__ = ["BELL", "INDEX_DTYPE", "Slice", "SpoolIndex", "SpoolWriter", "Transaction", "relations_before"]
 
@@ -247,6 +248,13 @@ class SpoolIndex:
         """How many changes lie behind `lsn`: the lag in rows."""
         first = int(np.searchsorted(self._records["end_lsn"], lsn, side="right"))
         return int(self._records["changes"][first:].sum())
+
+    def committed_at(self, lsn: int) -> float | None:
+        """When the first transaction behind `lsn` was committed, in seconds since the epoch; None if there is none."""
+        first = int(np.searchsorted(self._records["end_lsn"], lsn, side="right"))
+        if first == len(self._records):
+            return None
+        return (int(self._records["commit_time_us"][first]) + PG_EPOCH_UNIX_US) / 1e6
 
     def slices(self, start_lsn: int, end_lsn: int) -> list[Slice]:
         """Where the transactions of `(start_lsn, end_lsn]` lie."""
