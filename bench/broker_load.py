@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -105,16 +105,21 @@ def publish(url: str, to: str, *, batch: int, events: int, connections: int = 4,
     ready = threading.Barrier(connections + 1)
 
     def work() -> None:
-        with open_session(url, durable=durable) as session:
-            _expect(session.pgconn.prepare(b"publish", STATEMENTS[to]), pq.ExecStatus.COMMAND_OK)
-            for number in range(each + 1):
-                _expect(session.pgconn.exec_prepared(b"publish", values), pq.ExecStatus.TUPLES_OK)
-                if number == 0:
-                    ready.wait()
+        try:
+            with open_session(url, durable=durable) as session:
+                _expect(session.pgconn.prepare(b"publish", STATEMENTS[to]), pq.ExecStatus.COMMAND_OK)
+                for number in range(each + 1):
+                    _expect(session.pgconn.exec_prepared(b"publish", values), pq.ExecStatus.TUPLES_OK)
+                    if number == 0:
+                        ready.wait()
+        except BaseException:
+            ready.abort()  # nobody waits for one that will not come
+            raise
 
     with ThreadPoolExecutor(connections) as pool:
         working = [pool.submit(work) for _ in range(connections)]
-        ready.wait()
+        with suppress(threading.BrokenBarrierError):
+            ready.wait()
         begin = time.perf_counter()
         for done in working:
             done.result()
