@@ -269,6 +269,12 @@ select not exists (select from migrations where name = '0.3.0_98_pre_publish') a
   insert into migrations (name) values ('0.3.0_98_pre_publish');
 \endif
 
+select not exists (select from migrations where name = '0.3.0_99_pre_publish') as missing \gset
+\if :missing
+  \ir 0.3.0_99_pre_publish.sql
+  insert into migrations (name) values ('0.3.0_99_pre_publish');
+\endif
+
 reset search_path;
 reset client_min_messages;
 \o
