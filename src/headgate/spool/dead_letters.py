@@ -135,13 +135,17 @@ class DeadLetters:
         except OSError as error:
             raise disk_error(error, str(self.path)) or error from None
         except sqlite3.DatabaseError as error:
-            full = isinstance(error, sqlite3.OperationalError) and "full" in str(error)
-            kind = CapacityError if full else StateError
+            kind = CapacityError if _primary_code(error) == sqlite3.SQLITE_FULL else StateError
             raise kind(
                 f"the dead letters cannot be read or written: {error}",
                 where=str(self.path),
                 remedy="free disk space, or move the file away; it holds rows that were not delivered",
             ) from None
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """SQLite's result code without its extension; 0 for an error of the module's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _create(path: Path) -> None:

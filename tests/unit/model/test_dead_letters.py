@@ -10,6 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,25 @@ def test_what_does_not_fit_is_not_kept_in_part(path: Path, limits: dict[str, int
     assert caught.value.where == str(path)
     assert len(store.list()) == 2
     assert store.add([letter(3)]) == 1
+
+
+def test_a_full_disk_is_told_from_a_broken_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DeadLetters(path)
+    store.add([letter(1)])
+    connect = sqlite3.connect
+
+    def connect_to_a_small_disk(*args: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*args, **options)
+        (pages,) = db.execute("pragma page_count").fetchone()
+        db.execute(f"pragma max_page_count = {pages + 2}")
+        return db
+
+    monkeypatch.setattr("headgate.spool.dead_letters.sqlite3.connect", connect_to_a_small_disk)
+    with pytest.raises(CapacityError, match="full") as caught:
+        store.add([letter(2, payload=b"x" * 100_000)])
+    assert "free disk space" in (caught.value.remedy or "")
+    monkeypatch.undo()
+    assert len(store.list()) == 1
 
 
 def test_a_batch_that_comes_again_fits_into_a_full_store(path: Path) -> None:
