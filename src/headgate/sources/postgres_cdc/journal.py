@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from headgate.runtime.files import sync_directory
+
 __all__ = ["Journal", "JournalReader", "read_lines"]
 
 
@@ -34,6 +36,7 @@ class Journal:
         self._is_dirty = True
         self.sync()
         temporary.replace(self._path)
+        sync_directory(self._path.parent)  # or a power cut brings the old one back, without what is appended later
 
     def append(self, line: bytes) -> None:
         assert self._file is not None, "begin with rewrite"
