@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 
 from headgate.eventlog.doors import Door, Entrance, Framing
 
-__all__ = ["Connection", "House"]
+__all__ = ["Connection", "ConnectionOwner"]
 
 _MOST_REQUEST_BYTES = 16 << 10
 _MOST_MESSAGE_BYTES = 16 << 10  # of a client, whose messages nobody reads
@@ -29,7 +29,7 @@ _log = logging.getLogger(f"{__name__}.websocket")
 _log.setLevel(logging.WARNING)
 
 
-class House(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection tells the server that it belongs to."""
 
     def came(self, connection: Connection) -> None: ...
@@ -52,8 +52,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_freed",
-        "_house",
         "_ignored",
+        "_owner",
         "_parts",
         "_protocol",
         "_request",
@@ -75,8 +75,8 @@ class Connection(asyncio.Protocol):
         "wanted",
     )  # fmt: skip
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
         self._request: bytearray | None = bytearray()
         self._protocol: ServerProtocol | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._house.came(self)
+        self._owner.came(self)
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self.is_paused = True
         if not self.transport.is_closing():
             self.transport.pause_reading()
-        self._house.paused(self)
+        self._owner.paused(self)
 
     def resume_writing(self) -> None:
         self.is_paused = False
@@ -132,14 +132,14 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
         if self._freed and not self._freed.done():
             self._freed.set_result(None)
-        self._house.resumed(self)
+        self._owner.resumed(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
         self.expect_end(None)
         if self._freed and not self._freed.done():
             self._freed.set_result(None)
-        self._house.gone(self)
+        self._owner.gone(self)
 
     @property
     def is_asking(self) -> bool:
@@ -234,12 +234,12 @@ class Connection(asyncio.Protocol):
             if frame.fin:
                 message, self._parts = bytes(self._parts), bytearray()
                 if self.is_open:
-                    self._house.heard(self, message)
+                    self._owner.heard(self, message)
 
     def _leave(self) -> None:
         if self.is_open:
             self.is_open = False
-            self._house.left(self)
+            self._owner.left(self)
 
     def _read_request(self, data: bytes) -> None:
         assert self._request is not None
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
         self._protocol.receive_data(head)
         match self._protocol.events_received():
             case [Request() as request]:
-                self._house.asked(self, request)
+                self._owner.asked(self, request)
             case _:
                 self.answer(400, "this is no request")
         if rest and self.is_open:

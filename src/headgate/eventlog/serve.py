@@ -70,9 +70,9 @@ async def _serve(
     limits = FanOutOptions(connections=options.connections, token=options.token)
     door = TopicDoor()
     with LogReader(Path(options.path)) as reader:
-        house = FanOut(reader, {"/subscribe": door}, {"/events": door}, limits)
+        fan_out = FanOut(reader, {"/subscribe": door}, {"/events": door}, limits)
         port = listener.getsockname()[1]
-        await house.start(listener)
+        await fan_out.start(listener)
         # One process looks for damage, for all of them.
         looking = (
             [asyncio.create_task(Inspection(Path(options.path)).run(), name="inspection")] if until is None else []
@@ -83,7 +83,7 @@ async def _serve(
                 await stop.wait()
         finally:
             await end(*looking)
-            await house.close()
+            await fan_out.close()
 
 
 @contextmanager

@@ -35,9 +35,9 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 class Live:
     """A log that is served."""
 
-    def __init__(self, log: EventLog, house: FanOut, port: int) -> None:
+    def __init__(self, log: EventLog, fan_out: FanOut, port: int) -> None:
         self.log = log
-        self.house = house
+        self.fan_out = fan_out
         self.port = port
 
     async def publish(self, count: int, topic: str = "t", size: int = 0) -> list[int]:
@@ -76,10 +76,10 @@ async def live(
     door = TopicDoor()
     async with EventLog.open(path, log_options or LogOptions(segment_events=50)) as log:
         with log.reader() as reader:
-            house = FanOut(reader, doors or {"/subscribe": door}, {"/events": door}, options)
+            fan_out = FanOut(reader, doors or {"/subscribe": door}, {"/events": door}, options)
             listener = listen("127.0.0.1", 0, backlog=100, where="test")
-            await house.start(listener, tls)
+            await fan_out.start(listener, tls)
             try:
-                yield Live(log, house, listener.getsockname()[1])
+                yield Live(log, fan_out, listener.getsockname()[1])
             finally:
-                await house.close()
+                await fan_out.close()

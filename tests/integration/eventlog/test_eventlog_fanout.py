@@ -49,7 +49,7 @@ async def closed(client: ClientConnection) -> tuple[list[dict[str, object]], int
 async def test_who_comes_without_a_cursor_gets_what_is_new(tmp_path: Path) -> None:
     async with live(tmp_path) as served:
         await served.publish(5)
-        await until(lambda: served.house.tail.position == 5)
+        await until(lambda: served.fan_out.tail.position == 5)
         async with served.connect() as client:
             await served.publish(3)
             assert await seqs(client, 3) == [6, 7, 8]
@@ -72,7 +72,7 @@ async def test_an_outdated_cursor_is_told_first(tmp_path: Path) -> None:
     async with live(tmp_path, log_options=LogOptions(segment_events=10, max_bytes=1500)) as served:
         await served.publish(1)  # after which old events are removed only when a segment ends
         await served.publish(99)
-        oldest = served.house.tail.reader.oldest_seq
+        oldest = served.fan_out.tail.reader.oldest_seq
         assert 1 < oldest < 100
         async with served.connect("?cursor=1") as client:
             info = json.loads(await client.recv())
@@ -102,14 +102,14 @@ async def test_filters_choose_and_equal_ones_share(tmp_path: Path) -> None:
             served.connect("?topic=b&topic=a") as same,
             served.connect() as everything,
         ):
-            await until(lambda: served.house.stats()["listeners"] == 4)
-            assert served.house.stats()["groups"] == 3
+            await until(lambda: served.fan_out.stats()["listeners"] == 4)
+            assert served.fan_out.stats()["groups"] == 3
             for topic in "abc":
                 await served.publish(2, topic)
             assert await seqs(one, 2) == [1, 2]
             assert await seqs(both, 4) == await seqs(same, 4) == [1, 2, 3, 4]
             assert await seqs(everything, 6) == [1, 2, 3, 4, 5, 6]
-        await until(lambda: served.house.stats()["groups"] == 0)
+        await until(lambda: served.fan_out.stats()["groups"] == 0)
 
 
 @in_loop
@@ -183,7 +183,7 @@ async def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
             with pytest.raises(InvalidStatus, match="503"):
                 async with served.connect():
                     pass
-        await until(lambda: served.house.stats()["connections"] == 0)
+        await until(lambda: served.fan_out.stats()["connections"] == 0)
         async with served.connect():
             pass
 
@@ -204,7 +204,7 @@ async def test_whoever_asks_for_nothing_keeps_nobody_out(tmp_path: Path) -> None
 async def test_pings_are_answered_and_sent(tmp_path: Path) -> None:
     async with live(tmp_path, FanOutOptions(ping_s=0.0)) as served, served.connect() as client:
         await asyncio.wait_for(await client.ping(b"there?"), 10)
-        connection = next(iter(served.house._connections))
+        connection = next(iter(served.fan_out._connections))
         await until(lambda: not connection.heard)  # asked
         await until(lambda: connection.heard)  # and answered
 
@@ -214,8 +214,8 @@ async def test_who_is_silent_for_too_long_is_let_go(tmp_path: Path) -> None:
     async with live(tmp_path, FanOutOptions(ping_s=0.0)) as served:
         with socket.create_connection(("127.0.0.1", served.port)) as silent:
             silent.sendall(HANDSHAKE % b"")
-            await until(lambda: served.house.stats()["listeners"] == 1)
-            await until(lambda: served.house.stats()["connections"] == 0)
+            await until(lambda: served.fan_out.stats()["listeners"] == 1)
+            await until(lambda: served.fan_out.stats()["connections"] == 0)
 
 
 HOSTILE = {
@@ -259,7 +259,7 @@ async def test_a_flood_of_pings_does_not_fill_memory(tmp_path: Path) -> None:
         writer.write(HANDSHAKE % b"")
         await reader.readuntil(b"\r\n\r\n")
         ping = (b"\x89\xfd" + bytes(4) + bytes(125)) * 1000
-        (connection,) = served.house._connections
+        (connection,) = served.fan_out._connections
 
         async def ask() -> None:
             while True:
@@ -291,16 +291,16 @@ async def test_who_does_not_keep_up_is_cut_off_and_nobody_else_notices(tmp_path:
             for _ in range(10):
                 slow.enter_context(raw_client(served))
             good = await stack.enter_async_context(served.connect())
-            await until(lambda: served.house.stats()["listeners"] == 11)
+            await until(lambda: served.fan_out.stats()["listeners"] == 11)
             before, most_kept, delays = psutil.Process(os.getpid()).memory_info().rss, 0, []
             for number in range(300):
                 began = time.perf_counter()
                 await served.publish(10, size=5000)
                 assert await seqs(good, 10) == list(range(10 * number + 1, 10 * number + 11))
                 delays.append(time.perf_counter() - began)
-                most_kept = max(most_kept, served.house.stats()["kept_bytes"])
-            await until(lambda: served.house.stats()["connections"] == 1)
-            assert served.house.too_slow == 10
+                most_kept = max(most_kept, served.fan_out.stats()["kept_bytes"])
+            await until(lambda: served.fan_out.stats()["connections"] == 1)
+            assert served.fan_out.too_slow == 10
             assert 0 < most_kept <= (2 << 20) + (64 << 10) + 60_000  # shared by all ten
             assert psutil.Process(os.getpid()).memory_info().rss - before < 64 << 20
             assert sorted(delays)[len(delays) * 99 // 100] < 0.5
@@ -311,10 +311,10 @@ async def test_who_is_cut_off_is_told_why(tmp_path: Path) -> None:
     options = FanOutOptions(write=64 << 10, chunk=32 << 10, buffer=256 << 10, close_s=10)
     async with live(tmp_path, options) as served:
         with raw_client(served) as slow:
-            await until(lambda: served.house.stats()["listeners"] == 1)
+            await until(lambda: served.fan_out.stats()["listeners"] == 1)
             for _ in range(2000):
                 await served.publish(10, size=5000)
-                if served.house.too_slow:
+                if served.fan_out.too_slow:
                     break
             slow.setblocking(False)
             loop, data = asyncio.get_running_loop(), b""
@@ -330,18 +330,18 @@ async def test_a_replay_waits_for_its_listener(tmp_path: Path) -> None:
         for _ in range(20):
             await served.publish(200, size=5000)
         with raw_client(served, b"?cursor=1") as slow:
-            await until(lambda: any(each.is_paused for each in served.house._connections))
-            (connection,) = served.house._connections
+            await until(lambda: any(each.is_paused for each in served.fan_out._connections))
+            (connection,) = served.fan_out._connections
             for _ in range(5):
                 await served.publish(100, size=5000)
             assert connection.transport.get_write_buffer_size() < 128 << 10
-            assert served.house.stats()["catching_up"] == 1
-            assert served.house.too_slow == 0
+            assert served.fan_out.stats()["catching_up"] == 1
+            assert served.fan_out.too_slow == 0
             slow.setblocking(False)
             loop, got = asyncio.get_running_loop(), 0
             while got < 4500 * 5000:
                 got += len(await asyncio.wait_for(loop.sock_recv(slow, 1 << 20), 10))
-            await until(lambda: served.house.stats()["listeners"] == 1)
+            await until(lambda: served.fan_out.stats()["listeners"] == 1)
 
 
 @in_loop
@@ -351,8 +351,8 @@ async def test_who_stops_reading_for_good_is_cut_off(tmp_path: Path) -> None:
         for _ in range(10):
             await served.publish(200, size=5000)
         with raw_client(served, b"?cursor=1"):
-            await until(lambda: served.house.too_slow == 1)
-            await until(lambda: not served.house._connections)
+            await until(lambda: served.fan_out.too_slow == 1)
+            await until(lambda: not served.fan_out._connections)
 
 
 @in_loop
@@ -361,7 +361,7 @@ async def test_what_is_taken_down_is_not_replayed_from_memory_either(tmp_path: P
         await served.publish(3, "good")
         await served.publish(3, "bad")
         await served.publish(3, "good")
-        await until(lambda: served.house.tail.position == 9)
+        await until(lambda: served.fan_out.tail.position == 9)
         assert await served.log.scrub(lambda record: b"bad" in record.payload) == 3
         async with served.connect("?cursor=1") as client:
             assert await seqs(client, 6) == [1, 2, 3, 7, 8, 9]
@@ -373,11 +373,11 @@ async def test_idle_listeners_cost_little(tmp_path: Path) -> None:
         with ExitStack() as clients:
             for _ in range(20):
                 clients.enter_context(raw_client(served))
-            await until(lambda: served.house.stats()["listeners"] == 20)
+            await until(lambda: served.fan_out.stats()["listeners"] == 20)
             before = psutil.Process(os.getpid()).memory_info().rss
             for _ in range(80):
                 clients.enter_context(raw_client(served))
-            await until(lambda: served.house.stats()["listeners"] == 100)
+            await until(lambda: served.fan_out.stats()["listeners"] == 100)
             assert psutil.Process(os.getpid()).memory_info().rss - before < 80 * (40 << 10)
 
 
