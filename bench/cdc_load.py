@@ -14,7 +14,17 @@ import psycopg
 
 from headgate.destinations.nats import JetStream
 
-__all__ = ["STREAM", "SUBJECTS", "await_messages", "fill", "follower", "make_table", "update", "writing"]
+__all__ = [
+    "STREAM",
+    "SUBJECTS",
+    "await_messages",
+    "fill",
+    "fill_singly",
+    "follower",
+    "make_table",
+    "update",
+    "writing",
+]
 
 STREAM = "CDC"
 SUBJECTS = ("cdc.>",)
@@ -42,6 +52,14 @@ def fill(admin: Admin, rows: int, *, per_transaction: int = 1000, tables: tuple[
     statements = [_ROWS.format(name=table, count=per_transaction).encode() for table in tables]
     for turn in range(rows // per_transaction):
         admin.execute(statements[turn % len(statements)])
+
+
+def fill_singly(admin: Admin, rows: int) -> None:
+    """Transactions of one row, written by the server itself: a client, or a disk, would be what is measured."""
+    one = _ROWS.format(name="ledger", count=1)
+    admin.execute("set synchronous_commit = off")
+    admin.execute(f"do $$ begin for turn in 1..{rows} loop {one}; commit; end loop; end $$".encode())
+    admin.execute("reset synchronous_commit")
 
 
 def update(admin: Admin, rows: int, *, per_transaction: int = 1000) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
@@ -31,14 +31,18 @@ from headgate.wire.pgoutput import Decoder, Insert
 
 _RATES = {100: 1, 1_000: 10, 10_000: 100}  # rows a second, rows in a transaction
 _IDLE_S = 10
+_SETTLE_S = 180  # Spark ends workers that have had nothing to do for a minute, and then we end their daemons
+_IDLE_PIPELINES = 5
 _CONFIGURATION = f"""
 project = {{{{ name = "bench", data_dir = "{{data_dir}}" }}}}
 postgres = {{{{ url = "{{postgres}}" }}}}
 nats = {{{{ url = "{{nats}}" }}}}
 control = {{{{ port = 0 }}}}
-sources.changes = {{{{ type = "postgres-cdc", slot = "{{mode}}", publication = "bench" }}}}
 destinations.stream = {{{{ type = "nats", stream = "{STREAM}", subjects = ["{SUBJECTS[0]}"] }}}}
-pipelines.bench = {{{{ source = "changes", destinations = ["stream"], trigger = "{{mode}}" }}}}
+"""
+_PIPELINE = """
+sources.{slot} = {{ type = "postgres-cdc", slot = "{slot}", publication = "bench" }}
+pipelines.{slot} = {{ source = "{slot}", destinations = ["stream"], trigger = "{mode}" }}
 """
 
 
@@ -51,9 +55,27 @@ def measure(bench: Bench) -> None:
                 make_table(admin, "ledger")
                 admin.execute("create publication bench for table ledger")
                 admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [mode])
-                with _floor(endpoints) if mode == "floor" else _bridge(bench, endpoints, mode):
+                with _floor(endpoints) if mode == "floor" else _bridge(bench, endpoints, mode, [mode]):
                     _measure_mode(bench, endpoints, admin, mode)
+    _idle_service(bench)
     _check(bench)
+
+
+def _idle_service(bench: Bench) -> None:
+    """What several pipelines take that have nothing to do."""
+    slots = [f"idle{number}" for number in range(_IDLE_PIPELINES)]
+    with Stack(bench.directory / "idle") as endpoints:
+        assert endpoints.postgres_url is not None
+        with psycopg.connect(endpoints.postgres_url, autocommit=True) as admin:
+            make_table(admin, "ledger")
+            admin.execute("create publication bench for table ledger")
+            for slot in slots:
+                admin.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+            options = NatsOptions(url=endpoints.nats_url or "", stream=STREAM, subjects=SUBJECTS)
+            with _bridge(bench, endpoints, "realtime", slots), JetStream.open(options) as jetstream:
+                fill(admin, 1, per_transaction=1)
+                await_messages(jetstream, _IDLE_PIPELINES)
+                _weigh(bench, "idle_service")
 
 
 def _measure_mode(bench: Bench, endpoints: Endpoints, admin: psycopg.Connection, mode: str) -> None:
@@ -106,9 +128,11 @@ _child: list[int] = []  # the process of the bridge that is being measured
 
 
 @contextmanager
-def _bridge(bench: Bench, endpoints: Endpoints, mode: str) -> Iterator[None]:
-    config, data_dir = bench.directory / f"{mode}.toml", bench.directory / f"{mode}-data"
-    text = _CONFIGURATION.format(data_dir=data_dir, postgres=endpoints.postgres_url, nats=endpoints.nats_url, mode=mode)
+def _bridge(bench: Bench, endpoints: Endpoints, mode: str, slots: Sequence[str]) -> Iterator[None]:
+    name = "-".join(slots)
+    config, data_dir = bench.directory / f"{name}.toml", bench.directory / f"{name}-data"
+    text = _CONFIGURATION.format(data_dir=data_dir, postgres=endpoints.postgres_url, nats=endpoints.nats_url)
+    text += "".join(_PIPELINE.format(slot=slot, mode=mode) for slot in slots)
     config.write_text(text, encoding="utf-8")
     command = [sys.executable, "-m", "headgate", "run", "--config", str(config)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -119,15 +143,16 @@ def _bridge(bench: Bench, endpoints: Endpoints, mode: str) -> Iterator[None]:
         began = time.perf_counter()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-        bench.figure(f"{mode}_stop_s", time.perf_counter() - began)
+        bench.figure(f"{name}_stop_s" if len(slots) == 1 else "idle_service_stop_s", time.perf_counter() - began)
     finally:
         process.kill()
         process.wait()
 
 
 def _weigh(bench: Bench, mode: str) -> None:
-    """The bridge alone: the servers are not among its processes."""
+    """The bridge alone: the servers are not among its processes. When it has settled, and what it takes then."""
     (pid,) = _child
+    _settle(pid)
     before = cpu_seconds(pid)
     time.sleep(_IDLE_S)
     bench.figure(f"{mode}_idle_cpu_percent", spent_seconds(before, cpu_seconds(pid)) / _IDLE_S * 100)
@@ -139,6 +164,16 @@ def _weigh(bench: Bench, mode: str) -> None:
             pss += process.memory_full_info().pss
     bench.figure(f"{mode}_pss_mb", pss / 1e6)
     bench.figure(f"{mode}_processes", len(tree))
+
+
+def _settle(pid: int) -> None:
+    """Wait until no process has ended for longer than Spark and we let idle ones live."""
+    count, since, deadline = 0, time.monotonic(), time.monotonic() + _SETTLE_S
+    while time.monotonic() < deadline and time.monotonic() - since < 95:
+        time.sleep(1)
+        now = len(psutil.Process(pid).children(recursive=True))
+        if now != count:
+            count, since = now, time.monotonic()
 
 
 @contextmanager
@@ -185,5 +220,6 @@ def _check(bench: Bench) -> None:
     bench.check("1,000 rows/s, p50 / floor", f["realtime_1000_p50_ms"] / f["floor_1000_p50_ms"], 5, "lower")
     bench.check("10,000 rows/s, p99 ms", f["realtime_10000_p99_ms"], 100, "lower")
     bench.check("idle, % of a core", f["realtime_idle_cpu_percent"], 2, "lower")
+    bench.check("five idle pipelines, % of a core", f["idle_service_idle_cpu_percent"], 2, "lower")
     bench.check("PSS, MB", f["realtime_pss_mb"], 900, "lower")
     bench.check("1,000 rows/s, p50 batch / realtime", f["batch_1000_p50_ms"] / f["realtime_1000_p50_ms"], 5, "higher")
