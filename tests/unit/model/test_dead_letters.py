@@ -102,7 +102,7 @@ def test_a_full_disk_is_told_from_a_broken_file(path: Path, monkeypatch: pytest.
     connect = sqlite3.connect
 
     def connect_to_a_small_disk(*args: Any, **options: Any) -> sqlite3.Connection:
-        db = connect(*args, **options)
+        db: sqlite3.Connection = connect(*args, **options)
         (pages,) = db.execute("pragma page_count").fetchone()
         db.execute(f"pragma max_page_count = {pages + 2}")
         return db
