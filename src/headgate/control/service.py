@@ -23,7 +23,7 @@ from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
 from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
-from headgate.control.spark import open_spark
+from headgate.control.spark import begin_java, open_spark
 from headgate.control.stack import open_stack
 from headgate.control.state_lock import StateLock
 from headgate.destinations.nats import JetStream, NatsDestination
@@ -107,6 +107,9 @@ class Service:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
         self._state_lock.acquire()
         self._start_control()
+        if has_pipelines:
+            begin_java(config)  # servers start beside it
+            compile_decoders(config)
         self._stack, self.endpoints = self._open_servers(config)
         self._prepare(self.endpoints)
         specs = self._look_first(self.endpoints) if has_pipelines else []

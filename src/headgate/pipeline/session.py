@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import signal
@@ -12,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -20,10 +18,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headgate.model import ConnectError, DependencyError
+from headgate.pipeline.java_process import ensure_java
 from headgate.pipeline.jvm import java_options
-from headgate.runtime.worker_log import VARIABLE, WorkerLog
 
-__all__ = ["SparkOptions", "SparkSession", "check_worker_python", "close_session", "open_session", "try_session"]
+__all__ = [
+    "SparkOptions",
+    "SparkSession",
+    "check_worker_python",
+    "close_session",
+    "open_session",
+    "start_java",
+    "try_session",
+]
 
 # Measured on two cores with batches of 100 rows, median of a warm micro-batch; see docs/performance.md.
 _SETTINGS = {
@@ -83,18 +89,24 @@ class SparkOptions:
     has_sql: bool = False  # rows pass through the JVM
 
 
-def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSession:
-    """Start Spark (or join the session this process already has)."""
+def start_java(options: SparkOptions) -> None:
+    """Start the process that a session will run in, which takes seconds; without effect if there is one."""
     os.environ["JAVA_HOME"] = str(options.java_home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
-    check_worker_python(os.environ["PYSPARK_PYTHON"])
+    ensure_java(_settings(options), options.log_dir / "spark-start.log")
+
+
+def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSession:
+    """Start Spark (or join the session this process already has)."""
+    check_worker_python(os.environ.get("PYSPARK_PYTHON", sys.executable))
     _quiet_loggers()
     builder = SparkSession.builder.appName(app_name).master(options.master)
     for key, value in _settings(options).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(options.log_dir / "spark-start.log"), _own_interrupt_handler(), _workers_log_here():
+        with _own_interrupt_handler():
+            start_java(options)
             session = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError, RuntimeError) as error:
         raise ConnectError(
@@ -142,41 +154,6 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         }
         | options.conf
     )
-
-
-@contextmanager
-def _output_to(path: Path) -> Iterator[None]:
-    """Java and the workers inherit this process's output when they start: give them a file, not the terminal."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = [os.dup(1), os.dup(2)]
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        yield
-    finally:
-        for number, original in enumerate(saved, 1):
-            os.dup2(original, number)
-            os.close(original)
-        os.close(file)
-
-
-@contextmanager
-def _workers_log_here() -> Iterator[None]:
-    """Java hands its environment on to the workers, for as long as it lives: whichever session starts it, names us."""
-    os.environ[VARIABLE] = str(_worker_log().path)
-    try:
-        yield
-    finally:
-        del os.environ[VARIABLE]
-
-
-@cache
-def _worker_log() -> WorkerLog:
-    log = WorkerLog()
-    atexit.register(log.close)
-    return log
 
 
 @contextmanager
