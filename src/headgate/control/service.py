@@ -34,6 +34,7 @@ from headgate.pipeline.assemble import assemble
 from headgate.pipeline.compile import compile_decoders
 from headgate.pipeline.daemons import IdleDaemons
 from headgate.pipeline.jvm import ArchiveMaker
+from headgate.pipeline.prestart import prestart_workers
 from headgate.pipeline.report import Report
 from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
@@ -188,9 +189,9 @@ class Service:
 
     def _start_pipelines(self, specs: list[PipelineSpec]) -> None:
         config = self._config
-        compile_decoders(config)
         self._say("starting Spark")
         self._spark = open_spark(config, following=sum(spec.follows for spec in specs))
+        prestart_workers(self._spark)
         self.snapshot_services = open_snapshot_services(config, specs, self._spark)
         specs = [_served(spec, self.snapshot_services.get(spec.name)) for spec in specs]
         turns = StartTurns()

@@ -1,4 +1,4 @@
-"""The Spark streaming source `random`: `spark.readStream.format("random")`."""
+"""The Spark source `random`: `spark.readStream.format("random")`, and `spark.read` for a table of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -36,6 +36,9 @@ class RandomDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> RandomStreamReader:
         return RandomStreamReader(RandomOptions.from_spark(self.options))
+
+    def reader(self, schema: StructType) -> RandomReader:
+        return RandomReader(RandomOptions.from_spark(self.options))
 
 
 @dataclass
@@ -87,22 +90,11 @@ class RandomStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(arrived, options.num_rows) if options.num_rows else arrived
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        first, last = start["row"], end["row"]
-        count = max(1, min(self._options.min_partitions, last - first))
-        edges = [first + (last - first) * i // count for i in range(count + 1)]
-        return [RowRange(a, b) for a, b in pairwise(edges) if a < b]
+        return _ranges(start["row"], end["row"], self._options.min_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RowRange)
-        options = self._options
-        for start in range(partition.start, partition.end, _CHUNK):
-            yield generate(
-                start,
-                min(start + _CHUNK, partition.end),
-                seed=options.seed,
-                customers=options.customers,
-                payload_bytes=options.payload_bytes,
-            )
+        return _rows(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to release: rows are computed, not stored."""
@@ -110,3 +102,34 @@ class RandomStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         # Spark sends the reader to the executors, where neither clock nor target has a meaning.
         return {"_options": self._options, "_began": None, "_stop_at": None}
+
+
+class RandomReader(DataSourceReader):
+    """All rows of a finite source at once; none of an endless one."""
+
+    def __init__(self, options: RandomOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return _ranges(0, self._options.num_rows, self._options.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RowRange)
+        return _rows(partition, self._options)
+
+
+def _ranges(first: int, last: int, most: int) -> list[InputPartition]:
+    count = max(1, min(most, last - first))
+    edges = [first + (last - first) * i // count for i in range(count + 1)]
+    return [RowRange(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def _rows(partition: RowRange, options: RandomOptions) -> Iterator[pa.RecordBatch]:
+    for start in range(partition.start, partition.end, _CHUNK):
+        yield generate(
+            start,
+            min(start + _CHUNK, partition.end),
+            seed=options.seed,
+            customers=options.customers,
+            payload_bytes=options.payload_bytes,
+        )
