@@ -119,13 +119,14 @@ def _tell(
     watches: list[StreamWatch], log: DemoLog, broker: DemoBroker, replica: DemoReplica, began: float, as_json: bool
 ) -> None:
     """What arrived."""
-    first_s = min(watch.first_arrival or 0 for watch in watches) - began
+    firsts_s = {watch.stream: round((watch.first_arrival or 0) - began, 2) for watch in watches}
+    first_s = min(firsts_s.values())
     if as_json:
         arrived = {watch.stream: watch.arrived for watch in watches}
         copy = {"exact": replica.exact, "rows": replica.rows, "path": str(replica.path)}
         kept = {"bootstrap": log.bootstrap, "arrived": log.arrived}
         orders = {"url": broker.url, "handled": broker.handled}
-        first = {"first_event_seconds": round(first_s, 2)}
+        first = {"first_event_seconds": first_s, "first_seconds": firsts_s}
         print_json({"arrived": arrived, **first, "log": kept, "broker": orders, "replica": copy})
         return
     for watch in watches:

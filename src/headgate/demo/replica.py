@@ -19,6 +19,7 @@ from headgate.replica.verify import Source
 __all__ = ["DemoReplica"]
 
 _EVERY_S = 3.0
+_STREAM_EVERY_S = 0.5
 _WAIT_S = 10.0
 _END_S = 10.0
 
@@ -40,10 +41,6 @@ class DemoReplica:
 
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "headgate", "replica", "run", "--target", f"sqlite:///{self.path}"]
-        command += ["--nats", self._nats_url, "--stream", self._stream]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._thread.start()
         return self
 
@@ -62,6 +59,10 @@ class DemoReplica:
         self._judged.wait(timeout_s)
 
     def _watch(self) -> None:
+        while not asyncio.run(self._has_stream()):
+            if self._stop.wait(_STREAM_EVERY_S):
+                return
+        self._start()
         while not self._stop.wait(_EVERY_S):
             if self._process is not None and self._process.poll() is not None:
                 self.exact, self.state = False, f"ended with {self._process.returncode}; see {self._log}"
@@ -73,6 +74,26 @@ class DemoReplica:
                 self._judge(asyncio.run(self._verify()))
             except HeadgateError as error:
                 self.state = error.message
+
+    async def _has_stream(self) -> bool:
+        """Whether the pipeline has made the stream, which it does when it starts."""
+        try:
+            link = await Link.open(self._nats_url, name="headgate-demo-replica")
+        except HeadgateError:
+            return False
+        try:
+            await link.state(self._stream)
+        except HeadgateError:
+            return False
+        finally:
+            await link.close()
+        return True
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "headgate", "replica", "run", "--target", f"sqlite:///{self.path}"]
+        command += ["--nats", self._nats_url, "--stream", self._stream]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     async def _verify(self) -> list[TableReport]:
         target, source = open_target(f"sqlite:///{self.path}"), Source(self._postgres_url, self._slot)
