@@ -10,6 +10,8 @@ no other; a task that outlived its driver finds another run, or none, and ends.
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -26,6 +28,7 @@ from headgate.sources.base import Offset, Stretch
 __all__ = ["NOTHING", "Following", "Progress", "Sums", "Tracker"]
 
 _TELL_S = 0.1
+_LOOK_S = 1.0  # for whoever could not wake the task: its driver has died
 _TURN_S = 30.0  # a batch that has brought rows ends after this, so that Spark's own record does not stay far behind
 _SHORT_TURN_S = 1.0  # where the driver must soon look again, or a destination learns from what its senders report
 
@@ -64,6 +67,7 @@ class Following:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._run = secrets.token_hex(8)
+        self._read: tuple[tuple[int, int], Progress] = (0, 0), NOTHING  # the file that was read last, and what it says
 
     def allow(self) -> None:
         """Let tasks of this run follow."""
@@ -75,10 +79,15 @@ class Following:
 
     def progress(self, batch_id: int) -> Progress | None:
         """What the task of a batch has told last; None if it has not come to follow yet."""
+        path = self._directory / "progress"
         try:
-            told = msgspec.json.decode((self._directory / "progress").read_bytes(), type=Progress)
+            seen = os.stat(path)  # noqa: PTH116 - asked four times a second, for each pipeline
+            file = seen.st_ino, seen.st_mtime_ns
+            if file != self._read[0]:
+                self._read = file, msgspec.json.decode(path.read_bytes(), type=Progress)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
+        told = self._read[1]
         return told if (told.run, told.batch_id) == (self._run, batch_id) else None
 
     def is_allowed(self) -> bool:
@@ -147,14 +156,19 @@ class Tracker:
         self.end = end
         self._untold = lambda: self._following.tell(self._batch_id, self._attempt, self.sums, end)
 
-    def goes_on(self) -> bool:
+    def goes_on(self) -> float:
+        """Tell what is due, and return for how many seconds nothing else will be; 0 to end."""
         now = time.monotonic()
         if self._untold is not None and now - self._told_at >= _TELL_S:
             self._untold()
             self._untold, self._told_at = None, now
-        return self._following.is_allowed() and not self._is_due(now - self._began)
+        left_s = self._turn_s - (now - self._began)
+        if left_s <= 0 or not self._following.is_allowed():
+            return 0.0
+        return min(left_s, _LOOK_S if self._untold is None else _TELL_S)
 
-    def _is_due(self, seconds: float) -> bool:
+    @property
+    def _turn_s(self) -> float:
         if self._is_short or self.sums.reports:
-            return seconds >= _SHORT_TURN_S
-        return self.sums.rows > 0 and seconds >= _TURN_S
+            return _SHORT_TURN_S
+        return _TURN_S if self.sums.rows else math.inf

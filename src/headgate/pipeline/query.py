@@ -26,7 +26,7 @@ from headgate.pipeline.dispatch import (
     send_initial,
 )
 from headgate.pipeline.failures import short
-from headgate.pipeline.following import Following
+from headgate.pipeline.following import Following, Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.routing.spark_job import Followed
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 
 _START_TIMEOUT_S = 60.0
 _HALT_EVERY_S = 0.1
+_LAG_EVERY_S = 1.0  # while the task says nothing new
 
 
 class PipelineQuery:
@@ -66,6 +67,8 @@ class PipelineQuery:
         self._terminated = threading.Event()
         self._following = Following(spec.state_path.parent / "following") if spec.follows else None
         self._origin = ""
+        self._recorded: Progress | None = None
+        self._lag_at = 0.0  # when to look at the lag again
         self.is_following = False  # what its batch was about is delivered and recorded, and it waits for more
         self.interrupted: Callable[[], bool] = self._stopping.is_set  # whether to end what comes before the query
         self.on_end: Callable[[], None] = lambda: None  # called by another thread
@@ -159,7 +162,7 @@ class PipelineQuery:
             if self._following:
                 self._following.allow()
                 if self._stopping.is_set():  # said between the two: whoever stops has halted already
-                    self._following.halt()
+                    self.halt_following()
             self._batches.deliver(frame, batch_id)
 
     def hold_delivery(self, timeout_s: float) -> bool:
@@ -175,6 +178,7 @@ class PipelineQuery:
         """Have the batch end that follows its source, if one does; the next one begins where it ended."""
         if self._following:
             self._following.halt()
+            self._spec.source.wake()
 
     def record_progress(self) -> None:
         """Record how far the batch that follows its source has come; what fails is told, and tried again."""
@@ -185,10 +189,15 @@ class PipelineQuery:
         self.is_following = False
         if progress is None:
             return
+        now = time.monotonic()
+        if progress is self._recorded and now < self._lag_at:
+            self.is_following = True
+            return
         try:
             batches.record(progress)
             self.is_following = True
             self._reporter.lag(Lag(rows=self._spec.source.lag_rows(progress.end, progress.end)))
+            self._recorded, self._lag_at = progress, now + _LAG_EVERY_S
         except HeadgateError as error:
             self._reporter.failed(error.at(self._spec.where))
             _log.warning("progress is not recorded", extra={"pipeline": self._spec.name, "error": error.as_dict()})

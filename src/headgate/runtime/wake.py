@@ -6,6 +6,7 @@ ring is a hint: the state it tells of is elsewhere, and is looked at again after
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Bell", "Listener"]
+__all__ = ["Bell", "Listener", "ring"]
 
 _DRAIN_BYTES = 1 << 16
 
@@ -33,6 +34,21 @@ class Bell:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def ring(path: Path) -> None:
+    """Ring once a bell that somebody else has made; without effect while nobody has it open."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return
+        raise
+    try:
+        with suppress(BlockingIOError):
+            os.write(descriptor, b"\0")
+    finally:
+        os.close(descriptor)
 
 
 class Listener:

@@ -22,6 +22,7 @@ __all__ = [
     "OPAQUE",
     "POLLING",
     "Follow",
+    "GoesOn",
     "InitialRows",
     "Lag",
     "MakeRows",
@@ -74,8 +75,11 @@ class Stretch:
     committed_at: float | None = None  # of its oldest transaction, in seconds since the epoch; None: unknown
 
 
-# Yields delivery columns of the planned rows, then of rows that arrive behind them, while the second argument is true.
-Follow = Callable[[Iterator[pa.RecordBatch], Callable[[], bool]], Iterator[Stretch]]
+# Whether a task goes on: for how many seconds it need not ask again, unless its source is woken; 0 to end.
+GoesOn = Callable[[], float]
+
+# Yields delivery columns of the planned rows, then of rows that arrive behind them, as long as the task goes on.
+Follow = Callable[[Iterator[pa.RecordBatch], GoesOn], Iterator[Stretch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,9 @@ class Source(abc.ABC):
 
     def stop(self) -> None:  # noqa: B027
         """Stop what `start` started. Idempotent."""
+
+    def wake(self) -> None:  # noqa: B027 - most kinds have no task that follows
+        """Have a task that follows this source ask at once whether it goes on."""
 
     def load(self, stream: Any) -> Any:
         """Return a streaming DataFrame from `spark.readStream`."""

@@ -63,6 +63,29 @@ def test_a_task_that_outlived_its_driver_ends(following: Following, tmp_path: Pa
     assert not track.goes_on()
 
 
+def test_a_task_sleeps_until_something_is_due(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_TELL_S", 20.0), ("_LOOK_S", 600.0), ("_TURN_S", 6000.0)):
+        monkeypatch.setattr(module, name, seconds)
+    track = Tracker(following, batch_id=7, attempt=3)
+    assert track.goes_on() == 600, "nothing but its driver's death"
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 5}))
+    assert track.goes_on() == 600, "the first is told at once"
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 6}))
+    assert track.goes_on() == 20, "the driver waits for what is untold"
+
+
+def test_a_file_is_read_again_only_when_it_was_replaced(following: Following) -> None:
+    track = Tracker(following, batch_id=7, attempt=3)
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 5}))
+    track.goes_on()
+    first = following.progress(7)
+    assert following.progress(7) is first
+    following.tell(7, 3, track.sums, {"lsn": 6})
+    second = following.progress(7)
+    assert second is not None
+    assert second.end == {"lsn": 6}
+
+
 def test_half_a_file_is_no_progress(following: Following, tmp_path: Path) -> None:
     (tmp_path / "following" / "progress").write_bytes(b'{"run": "')
     assert following.progress(7) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.wake import Bell, Listener
+from headgate.runtime.wake import Bell, Listener, ring
 
 _RING = """
 import sys
@@ -74,3 +74,17 @@ def test_a_bell_that_is_there_already_is_used_again(path: Path) -> None:
         second.ring()
         assert listener.wait(30)
     second.close()
+
+
+def test_anybody_may_ring_a_bell_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "bell"
+    with pytest.raises(FileNotFoundError):
+        ring(path)
+    bell = Bell(path)
+    with Listener(path) as listener:
+        ring(path)
+        assert listener.wait(0)
+        assert listener.wait(0), "time is up, and the bell's own end is there"
+        bell.close()
+        assert not listener.wait(0)
+    ring(path)  # nobody has it open

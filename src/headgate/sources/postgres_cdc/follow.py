@@ -6,12 +6,14 @@ the next one needs more than a sender can do by itself, following ends, and the 
 - before a transaction that describes a table, because its description is published before its rows;
 - when the reader began anew, because the server may be another one, on another timeline;
 - when the spool cannot be read, because the reader is gone or has let go of it.
+
+Whoever wants it to end earlier rings the same bell.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ import pyarrow as pa
 from headgate.model import HeadgateError
 from headgate.postgres.continuity import WalPosition
 from headgate.runtime.wake import Listener
-from headgate.sources.base import Pick, Stretch
+from headgate.sources.base import GoesOn, Pick, Stretch
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.picking import picked_columns
@@ -28,13 +30,12 @@ from headgate.sources.postgres_cdc.spool import BELL, Slice, SpoolIndex
 
 __all__ = ["follow_located"]
 
-_LOOK_S = 0.05  # how often to look whether to go on while nothing comes
 _BEGIN = ord("B")
 _KIND_AT = 4  # behind a message's length
 
 
 def follow_located(
-    batches: Iterator[pa.RecordBatch], goes_on: Callable[[], bool], options: CdcOptions, picks: Sequence[Pick] = ()
+    batches: Iterator[pa.RecordBatch], goes_on: GoesOn, options: CdcOptions, picks: Sequence[Pick] = ()
 ) -> Iterator[Stretch]:
     """The range that `located` made, then what comes behind it, as long as `goes_on`."""
     for batch in batches:
@@ -55,22 +56,22 @@ class _Follower:
         self._reached_lsn = planned.end_lsn
         self._is_over = False
 
-    def stretches(self, goes_on: Callable[[], bool]) -> Iterator[Stretch]:
+    def stretches(self, goes_on: GoesOn) -> Iterator[Stretch]:
         self._index.refresh()
         committed_at = self._index.committed_at(self._planned.start_lsn)
         rows = self._rows(self._planned.slices)
         yield Stretch(rows, self._offset(), is_planned=True, committed_at=committed_at)
         try:
             with Listener(self._options.spool_dir / BELL) as bell:
-                while goes_on():
+                while pause_s := goes_on():
                     while (end_lsn := self._next_end()) is not None:
                         slices = self._index.slices(self._reached_lsn, end_lsn)
                         committed_at = self._index.committed_at(self._reached_lsn)
                         self._reached_lsn = end_lsn
                         yield Stretch(self._rows(slices), self._offset(), committed_at=committed_at)
-                        if not goes_on():
+                        if not (pause_s := goes_on()):
                             return
-                    if self._is_over or not bell.wait(_LOOK_S):
+                    if self._is_over or not bell.wait(pause_s):
                         return
         except (HeadgateError, OSError, ValueError):
             return  # the next batch finds the same, and says what is wrong

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from headgate.model.plugin import API_VERSION
 from headgate.model.position import origin_of
 from headgate.postgres.continuity import position_of
 from headgate.postgres.replication import ReplicationConnection
+from headgate.runtime.wake import ring
 from headgate.sources.base import CDC, Follow, InitialRows, MakeRows, Mode, Offset, Pick, Shortcut, Source
 from headgate.sources.postgres_cdc.control import SpoolControl
 from headgate.sources.postgres_cdc.follow import follow_located
@@ -20,7 +22,7 @@ from headgate.sources.postgres_cdc.initial import InitialSnapshot
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.ranges import deliver_located
 from headgate.sources.postgres_cdc.slot_monitor import SlotMonitor
-from headgate.sources.postgres_cdc.spool import SpoolIndex
+from headgate.sources.postgres_cdc.spool import BELL, SpoolIndex
 from headgate.wire.pgoutput.lsn import format_lsn
 
 __all__ = ["PostgresCdcSource"]
@@ -51,6 +53,10 @@ class PostgresCdcSource(Source):
 
     def _follow(self, picks: Sequence[Pick]) -> Follow:
         return partial(follow_located, options=self._options, picks=tuple(picks))
+
+    def wake(self) -> None:
+        with suppress(OSError):  # without a spool nobody follows it
+            ring(self._options.spool_dir / BELL)
 
     def mode(self) -> Mode:
         return CDC
