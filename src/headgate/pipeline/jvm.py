@@ -39,6 +39,9 @@ _LEAN = "-Xms64m -Xmn24m"
 # An archive that does not fit is no news for anybody. Java could compare checksums, but would then hold all of the
 # archive in its memory, of which it needs half.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+# Java would move the archive to a random address, for which it writes to nearly every page of it: they are its own then
+# instead of the file's. It is mapped where it was made for, unless something else is there.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 _READ_BYTES = 1 << 20
 
 
@@ -47,7 +50,7 @@ def java_options(java_home: Path, *, has_sql: bool = False) -> str:
     options = [_SMALL] if has_sql else [_SMALL, _QUICK, _LEAN]
     archive = archive_of(java_home)
     if archive is not None and is_whole(archive):
-        options.append(f"-XX:SharedArchiveFile={archive} {_SILENT}")
+        options.append(f"-XX:SharedArchiveFile={archive} {_SILENT} {_IN_PLACE}")
         with suppress(OSError):
             os.utime(archive)  # in use: not the one to be removed
     return " ".join(options)
