@@ -336,7 +336,7 @@ class Service:
         """Whether no pipeline runs any more. A server alone runs until a stop is asked for."""
         if not self.supervisors and not self._until_caught_up:
             return False
-        return all(report.status.ended for report in self.reports())
+        return all(supervisor.reporter.report.status.ended for supervisor in self.supervisors)
 
     def _log_metrics(self) -> None:
         for report in self.reports():

@@ -25,7 +25,7 @@ _REQUESTS = "snapshot.request"
 _PROGRESS = "snapshot.progress"
 _REQUESTS_SID, _PROGRESS_SID = 2, 3
 _REFUSE_AFTER_S = 0.25
-_WAIT_S = 0.1
+_WAIT_S, _IDLE_S = 0.1, 0.3
 _SEND_S = 5.0
 _BACKOFF_S = 1.0
 _MAX_REQUEST_BYTES = 4096
@@ -117,7 +117,7 @@ class RequestListener:
         connection.ping(_SEND_S)
         self.listening.set()
         while not self._stop.is_set():
-            arrived.extend(connection.messages(connection.receive(_WAIT_S)))
+            arrived.extend(connection.messages(connection.receive(_WAIT_S if self._refusals else _IDLE_S)))
             taken, arrived[:] = list(arrived), []
             for message in taken:
                 self._take(message, send)
