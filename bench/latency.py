@@ -98,14 +98,18 @@ def _measure_mode(bench: Bench, endpoints: Endpoints, admin: psycopg.Connection,
 def _latency(
     bench: Bench, endpoints: Endpoints, jetstream: JetStream, name: str, rate: int, per_transaction: int, done: int
 ) -> int:
-    """The commit of each transaction against the storage of its last message."""
+    """The COMMIT of each transaction against the storage of its last message.
+
+    From when it is sent: it is answered when a message may be stored already.
+    """
     commits: list[float] = []
-    with psycopg.connect(endpoints.postgres_url or "", autocommit=True) as writer:
+    with psycopg.connect(endpoints.postgres_url or "") as writer:
         start = time.perf_counter()
         for turn in range((5 if bench.quick else 20) * rate // per_transaction):
             time.sleep(max(0.0, start + turn * per_transaction / rate - time.perf_counter()))
             fill(writer, per_transaction, per_transaction=per_transaction)
             commits.append(time.time())
+            writer.commit()
     last = await_messages(jetstream, done + len(commits) * per_transaction)
     delays = []
     for turn, committed in list(enumerate(commits, 1))[::3]:
