@@ -233,7 +233,7 @@ class LogWriter:
     # Appending
 
     def _append_part(self, entries: Sequence[Entry], first: int) -> list[Outcome]:
-        """As many entries as fit the segment, in one group."""
+        """Append as many entries as fit the segment, in one group."""
         if self._broken:
             raise self._broken
         active = self._active

@@ -52,7 +52,7 @@ async def _ends(running: asyncio.Future[Any], seconds: float) -> bool:
 
 
 def _cut(connection: psycopg.AsyncConnection) -> None:
-    """Whoever waits for the socket is told at once, whatever the other side does."""
+    """Shut the socket down, which wakes who waits for it whatever the other side does."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
 

@@ -114,7 +114,7 @@ class SnapshotService:
             return job, False
 
     def _ensure_stream(self) -> None:
-        """Whoever is told where the chunks will be may look there at once."""
+        """Make the stream before its name is told: who hears it may look there at once."""
         if not self._has_stream:
             with JetStream.open(self._options.copy.nats) as jetstream:
                 jetstream.ensure_stream(self._options.copy.nats)
@@ -268,7 +268,7 @@ class SnapshotService:
         return None
 
     def _renew(self, job: Job) -> Job:
-        """The same job under a new id: what the old one has sent may be half a chunk short of anything."""
+        """Begin a job anew under a new id: what the old one has sent may be half a chunk short of anything."""
         renewed = _successor(job)
         renewed.state, renewed.started_at = "running", time.time()
         with self._changed:

@@ -171,7 +171,7 @@ def test_a_cdc_commit_is_tried_again(tmp_path: Path) -> None:
     assert Status.DEGRADED in [change.status for change in bench.reporter.report.history]
 
 
-def test_a_commit_made_up_for_after_a_restart_ends_the_ordeal(tmp_path: Path) -> None:
+def test_a_commit_made_up_for_after_a_restart_ends_the_failing_batch(tmp_path: Path) -> None:
     """The batch is recorded and its commit fails to the end; in the next run only the commit is left."""
     bench = Bench(tmp_path, CDC)
     bench.source.failures = [ConnectError("away") for _ in range(module._ATTEMPTS_IN_PLACE)]

@@ -98,7 +98,7 @@ def _checked(message_id: str, payload: bytes | None) -> bytes:
 
 
 def _batch_id(ids: list[str]) -> str:
-    """The same rows together have the same id."""
+    """Return the id of a request: equal for equal rows."""
     digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
     return _header_text(f"{ids[0]}+{len(ids)}.{digest}")
 

@@ -61,7 +61,7 @@ def assign_uniform(wants: Mapping[str, Want], counts: Mapping[UUID, int]) -> dic
 
 
 def _takers(wants: Mapping[str, Want], counts: Mapping[UUID, int]) -> dict[UUID, frozenset[str]]:
-    """Who wants a topic. Equal sets are one object: there are few of them in most groups."""
+    """Return which members want each topic. Equal sets are one object: there are few of them in most groups."""
     takers: dict[UUID, frozenset[str]] = {}
     known: dict[frozenset[str], frozenset[str]] = {}
     for topic in counts:

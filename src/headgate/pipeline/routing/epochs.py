@@ -52,6 +52,6 @@ class EpochFile:
 
 
 def _digest(rules: Rules) -> str:
-    """The same for the same routes, in any process."""
+    """Hash the routes: equal ones give the same, in any process."""
     text = json.dumps(asdict(replace(rules, epoch=0)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -223,7 +223,7 @@ def _numbers(values: pa.Array) -> pa.Array:
 
 
 def _renumbered(codes: Indices) -> Indices:
-    """The same grouping in small numbers, so that combining columns never overflows."""
+    """Number the groups anew from 0, so that combining columns never overflows."""
     indices: Indices = pa.array(codes).dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return indices
 

@@ -178,7 +178,7 @@ class BrokerGroup:
             self._connection = None
 
     def _dispatch(self, connection: psycopg.Connection) -> None:
-        """Whoever is first does it for all; so the source needs no other program to run."""
+        """Dispatch what waits, for all groups: the source needs no other program to run."""
         statement = self._text("select more from {schema}.poll_for_events_v1()")
         for _ in range(_ROUNDS):
             if not connection.execute(statement).fetchall()[0][0]:

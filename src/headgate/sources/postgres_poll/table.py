@@ -82,7 +82,7 @@ def describe(options: PollOptions) -> PolledTable:
 
 
 def _typed(options: PollOptions, schema: str, name: str) -> TypedTable:
-    """As `pgcdc` types a table. It needs no publication for that: without one it takes every stored column."""
+    """Type a table as `pgcdc` does, but without a publication: every stored column."""
     typed = describe_table(options.url, f"{schema}.{name}", text_columns=names(options.text_columns))
     wanted = names(options.columns)
     columns = tuple(column for column in typed.columns if not wanted or column.name in wanted)

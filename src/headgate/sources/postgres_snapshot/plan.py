@@ -153,7 +153,7 @@ def _publish(kind: str, table: str, publications: str) -> str:
 
 
 def _columns(connection: Connection, row: Mapping[str, Any], where: str) -> tuple[RelationColumn, ...]:
-    """As pgoutput picks them."""
+    """Return the columns that pgoutput would pick."""
     lists = {tuple(each["attnames"]) if each.get("attnames") is not None else None for each in row["published"]}
     if len(lists) > 1:
         raise ConfigError(
