@@ -159,6 +159,14 @@ def test_values_are_shown_as_what_they_are(raw: bytes | None, form: str, part: s
     assert shown.is_cut == (shown.bytes > 50_000)
 
 
+def test_a_value_is_shown_in_the_form_that_is_wanted() -> None:
+    assert shown_value(b'{"a": 1}', form="text").text == '{"a": 1}'
+    assert shown_value(b'{"a": 1}', form="hex").text == "7b 22 61 22 3a 20 31 7d"
+    assert shown_value(b"\xff\x00", form="text").text == "\ufffd\ufffd"
+    beginning = shown_value(b"x" * 100, 5_000_000)
+    assert (beginning.bytes, beginning.is_cut) == (5_000_000, True)
+
+
 def test_numbers_are_short() -> None:
     assert [age(each) for each in (None, 0, 0.3, 5, 300, 90_000)] == ["-", "0 s", "< 1 s", "5 s", "5 min", "25 h"]
     assert [rate(each) for each in (0, 0.25, 9_999, 12_345, 2e6)] == ["0", "0.2", "9,999", "12.3k", "2.0M"]

@@ -7,7 +7,7 @@ configuration there is nobody to ask for, and the pages only show.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import resources
 from typing import Any
@@ -19,6 +19,7 @@ from starlette.routing import Route
 from headgate import __version__
 from headgate.control.dashboard.actions import ACTIONS, explain
 from headgate.control.dashboard.forms import checked_form, read_form
+from headgate.control.dashboard.gateway import PRODUCED, produce
 from headgate.control.dashboard.history import History
 from headgate.control.dashboard.live import Live, TooManyError
 from headgate.control.dashboard.rendering import Renderer, View
@@ -112,6 +113,7 @@ class Dashboard:
             Route(f"{letters}/{{number}}", self._telling(self._letter), methods=["GET"]),
             Route("/dashboard/explain", self._telling(self._explain), methods=["GET", "POST"]),
             Route("/dashboard/pipelines/{name}/{action}", self._telling(self._act), methods=["POST"]),
+            Route("/dashboard/gateway/produce", self._telling(self._produce), methods=["POST"]),
             Route("/dashboard/static/{name}", self._static, methods=["GET"]),
             Route("/login", self._telling(self._login), methods=["GET", "POST"]),
             Route("/dashboard/logout", self._telling(self._logout), methods=["POST"]),
@@ -146,18 +148,18 @@ class Dashboard:
         parts = await in_thread(self._renderer.parts, view)
         content = "\n".join(parts.values()).replace(self._renderer.mark, session.form_secret)
         arguments = dict(view.arguments)
-        shown = await in_thread(self._choices, page, arguments)
+        choices = await in_thread(self._choices, page)
         return self._html(
             "page.html", session, title=arguments.get("name", page.title), page=page.name, content=content,
-            live_url=view.live_url, **shown,
+            live_url=view.live_url, form=page.form, arguments=arguments, choices=choices, here=view.url,
         )  # fmt: skip
 
-    def _choices(self, page: Page, arguments: dict[str, str]) -> dict[str, Any]:
-        """What stands above a page and does not change while one looks at it."""
+    def _choices(self, page: Page) -> list[tuple[str, str, str]]:
+        """The destinations that the event viewer may show, each with its kind and why it cannot be shown."""
         if page.name != "events":
-            return {"choices": None, "arguments": arguments}
+            return []
         kinds = self._service().control().kinds()["destinations"]
-        return {"choices": [(name, kind, unreadable(kind)) for name, kind in kinds.items()], "arguments": arguments}
+        return [(name, kind, unreadable(kind)) for name, kind in kinds.items()]
 
     async def _follow(self, request: Request, page: Page) -> Response:
         view = self._view(request, page)
@@ -222,10 +224,20 @@ class Dashboard:
         if wanted not in ACTIONS:
             raise NotFoundError(f"there is no action {wanted[:40]}", remedy="load the page again")
         action, fields = ACTIONS[wanted]
+        return await self._done(request, session, fields, lambda form: action(self._service().control(), name, form))
+
+    async def _produce(self, request: Request) -> Response:
+        work = partial(produce, self._service().stores())
+        return await self._done(request, self._session(request), PRODUCED, work)
+
+    async def _done(
+        self, request: Request, session: Session, fields: Sequence[str], work: Callable[[dict[str, str]], str]
+    ) -> Response:
+        """Do what a form asks for, and go back to the page that it was on, which tells what came of it."""
         form = await read_form(request, *fields, "back")
         checked_form(form, session, acts=True)
         try:
-            session.told = "good", await in_thread(action, self._service().control(), name, form)
+            session.told = "good", await in_thread(work, form)
         except HeadgateError as error:
             session.told = "bad", f"{error} Try: {error.remedy}" if error.remedy else str(error)
         return RedirectResponse(_back(form.get("back", "/")), 303, headers=_HEADERS)

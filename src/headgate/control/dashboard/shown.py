@@ -12,12 +12,12 @@ import msgspec
 
 from headgate.model import Status
 
-__all__ = ["Value", "age", "clock", "health", "number", "rate", "shown_value", "size"]
+__all__ = ["MOST_PARSED", "Value", "age", "clock", "health", "number", "rate", "shown_value", "size"]
 
 _MOST_TEXT = 4000
 _MOST_HEX_BYTES = 512
 _MOST_GIST = 300
-_MOST_PARSED = 64 << 10  # larger ones are shown as they are: reading them would take the time of others
+MOST_PARSED = 64 << 10  # larger ones are shown as they are: reading them would take the time of others
 _HEALTH = {Status.RUNNING: "good", Status.ERROR: "bad", Status.DEGRADED: "warn"}
 
 
@@ -77,18 +77,36 @@ class Value:
     gist: str = ""  # a line of it
 
 
-def shown_value(raw: bytes | None) -> Value:
-    """JSON and MessagePack as indented JSON, other text as it is, and the rest in hex."""
+def shown_value(raw: bytes | None, size: int | None = None, form: str = "") -> Value:
+    """JSON and MessagePack as indented JSON, other text as it is, and the rest in hex; or in the form that is wanted.
+
+    `size`: of which `raw` may be the beginning.
+    """
     if raw is None:
         return Value("nothing", "", 0)
-    form, text, gist = _read(raw)
+    size = len(raw) if size is None else size
+    form, text, gist = _in_form(raw, form) or _read(raw)
     most = _MOST_TEXT if form != "hex" else _MOST_HEX_BYTES * 3
-    return Value(form, text[:most], len(raw), len(text) > most, gist[:_MOST_GIST])
+    return Value(form, text[:most], size, len(text) > most or size > len(raw), gist[:_MOST_GIST])
+
+
+def _in_form(raw: bytes, form: str) -> tuple[str, str, str] | None:
+    if form == "hex":
+        return _hex(raw)
+    if form == "text":
+        text = raw[: 4 * _MOST_TEXT].decode(errors="replace").replace("\0", "\ufffd")
+        return "text", text, " ".join(text.split())
+    return None
+
+
+def _hex(raw: bytes) -> tuple[str, str, str]:
+    in_hex = raw[: _MOST_HEX_BYTES + 1].hex(" ")
+    return "hex", in_hex, in_hex
 
 
 def _read(raw: bytes) -> tuple[str, str, str]:
     """What it was taken for, the text, and a line of it."""
-    parsed = _parsed(raw) if len(raw) <= _MOST_PARSED else None
+    parsed = _parsed(raw) if len(raw) <= MOST_PARSED else None
     if parsed is not None:
         return parsed
     head = raw[: 4 * _MOST_TEXT]
@@ -98,8 +116,7 @@ def _read(raw: bytes) -> tuple[str, str, str]:
         text = "\0"
     if all(each.isprintable() or each in "\r\n\t" for each in text):
         return "text", text, " ".join(text.split())
-    in_hex = raw[: _MOST_HEX_BYTES + 1].hex(" ")
-    return "hex", in_hex, in_hex
+    return _hex(raw)
 
 
 def _parsed(raw: bytes) -> tuple[str, str, str] | None:

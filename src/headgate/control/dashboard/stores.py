@@ -11,7 +11,7 @@ from psycopg import sql
 
 from headgate.postgres import open_connection
 
-__all__ = ["Stores", "read_broker", "read_gateway"]
+__all__ = ["Stores", "open_store", "read_broker", "read_one"]
 
 _SETTINGS = {"statement_timeout": "2s", "default_transaction_read_only": "on"}
 _CONNECT_S = 2
@@ -26,24 +26,25 @@ class Stores:
     broker_schema: str = "headgate"
 
 
-def read_gateway(stores: Stores) -> dict[str, Any]:
-    """Topics and groups of the Kafka gateway."""
-    return {} if stores.gateway_url is None else _one(stores.gateway_url, "kafka", "gateway.sql")
-
-
 def read_broker(stores: Stores) -> dict[str, Any] | None:
     """Groups of the broker and all that may need somebody's eye; None if it is not installed."""
     if stores.broker_url is None:
         return None
     try:
-        return _one(stores.broker_url, stores.broker_schema, "broker.sql")
+        return read_one(stores.broker_url, stores.broker_schema, "broker.sql")
     except psycopg.errors.UndefinedTable:
         return None
 
 
-def _one(url: str, schema: str, name: str) -> dict[str, Any]:
-    with open_connection(url, "headgate dashboard", _SETTINGS, timeout_s=_CONNECT_S) as connection:
+def read_one(url: str, schema: str, name: str, **asked: object) -> dict[str, Any] | None:
+    """Return the one object that a query gives, or None if it gives no row."""
+    with open_store(url) as connection:
         connection.execute(sql.SQL("set search_path = {}, pg_temp").format(sql.Identifier(schema)))
-        row = connection.execute(resources.files(__package__).joinpath(name).read_bytes()).fetchone()
-    assert row is not None
-    return dict(row[0])
+        statement = resources.files(__package__).joinpath(name).read_bytes()
+        row = connection.execute(statement, asked or None).fetchone()
+    return dict(row[0]) if row else None
+
+
+def open_store(url: str) -> psycopg.Connection:
+    """Open a connection that only reads, and for which nothing may take long."""
+    return open_connection(url, "headgate dashboard", _SETTINGS, timeout_s=_CONNECT_S)

@@ -5,27 +5,25 @@ A kind is readable if headgate can ask for its newest messages without becoming 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Any
 
-from headgate.control.dashboard.shown import Value, shown_value
+from headgate.control.dashboard.messages import Message, legible, log_messages
+from headgate.control.dashboard.shown import shown_value
+from headgate.control.dashboard.stores import open_store
 from headgate.destinations.base import Destination
 from headgate.destinations.log import LogDestination
 from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import JetStream, NatsDestination, StoredMessage
-from headgate.postgres import open_connection
 from headgate.wire.nats.subject import covers
 
-__all__ = ["Message", "Tail", "Tails", "Wanted", "unreadable"]
+__all__ = ["Tail", "Tails", "Wanted", "unreadable"]
 
 _SHOWN = 20
 _SCANNED = 200  # of the newest, where only some are wanted
 _MOST_KEPT = 32
-_SETTINGS = {"statement_timeout": "2s", "default_transaction_read_only": "on"}
 _CONNECT_S = 2
 
 _WHY = {
@@ -47,23 +45,6 @@ class Wanted:
     stream: str = ""
     topic: str = ""
     text: str = ""  # somewhere in the topic, the key, a header or the value
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message as people see it."""
-
-    position: str
-    topic: str
-    at: str
-    value: Value
-    key: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-
-    def has(self, text: str) -> bool:
-        """Whether a text is somewhere in it, in either case of letters."""
-        fields = (self.topic, self.key, self.value.text, *(part for header in self.headers for part in header))
-        return any(text.lower() in each.lower() for each in fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,39 +119,20 @@ def _newest(jetstream: JetStream, stream: str, sequences: Sequence[int], wanted:
 
 
 def _from_nats(stored: StoredMessage) -> Message:
-    headers = tuple((name, _legible(value)) for name, value in stored.headers.fields)
+    headers = tuple((name, legible(value)) for name, value in stored.headers.fields)
     at = stored.time.replace("T", " ")[:23]
     return Message(str(stored.sequence), stored.subject, at, shown_value(stored.payload), headers=headers)
 
 
 def _of_log(destination: LogDestination, wanted: Wanted) -> Tail:
-    statements = resources.files(__package__)
-    newest, all_topics = statements.joinpath("tail.sql").read_bytes(), statements.joinpath("topics.sql").read_bytes()
-    with open_connection(destination.url, "headgate dashboard", _SETTINGS, timeout_s=_CONNECT_S) as connection:
+    all_topics = resources.files(__package__).joinpath("topics.sql").read_bytes()
+    with open_store(destination.url) as connection:
         topics = [name for (name,) in connection.execute(all_topics)]
         topic = wanted.topic or (topics[0] if topics else "")
-        rows = connection.execute(newest, {"topic": topic, "count": _SCANNED if wanted.text else _SHOWN}).fetchall()
-    found = [_from_log(topic, row) for row in rows]
+        found = log_messages(connection, topic, _SCANNED if wanted.text else _SHOWN)
     messages = [each for each in found if not wanted.text or each.has(wanted.text)][:_SHOWN]
     note = "" if topics else "There is no topic yet: one is made with the first row."
     return Tail(tuple(messages), tuple(sorted(topics)), f"topic {topic}" if topic else "the log", note, len(found))
-
-
-def _from_log(topic: str, row: tuple[Any, ...]) -> Message:
-    partition, offset, key, value, headers, at = row
-    shown = tuple((_legible(str(name)), _header(content)) for name, content in headers or ())
-    return Message(f"{partition}:{offset}", topic, f"{at:%Y-%m-%d %H:%M:%S.%f}"[:23], shown_value(value),
-                   shown_value(key).text if key is not None else "", shown)  # fmt: skip
-
-
-def _header(value: Any) -> str:
-    """A header's value as the log's functions give it: a text, or an object with what is none in base64."""
-    return json.dumps(value) if isinstance(value, dict) else str(value or "")
-
-
-def _legible(text: str) -> str:
-    """Without what stands for bytes that are no text: a page cannot be sent with it."""
-    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _of_memory(destination: MemoryDestination, wanted: Wanted) -> Tail:

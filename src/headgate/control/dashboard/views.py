@@ -15,8 +15,9 @@ from urllib.parse import quote
 import psycopg
 
 from headgate.control.dashboard.flowing import flow, strip, table
+from headgate.control.dashboard.gateway import BROWSED, find_group, find_messages, find_topic, read_gateway
 from headgate.control.dashboard.history import History
-from headgate.control.dashboard.stores import Stores, read_broker, read_gateway
+from headgate.control.dashboard.stores import Stores, read_broker
 from headgate.control.dashboard.tail import Tails, Wanted, unreadable
 from headgate.control.pipelines import NotFoundError, PipelineControl
 from headgate.pipeline.report import Report
@@ -98,6 +99,7 @@ class Page:
     parts: tuple[Part, ...]
     arguments: frozenset[str] = frozenset()
     check: Callable[[Scene], object] = lambda scene: None  # raises NotFoundError if there is no such thing
+    form: str = ""  # a template above the parts, which stays as it is while somebody looks
 
 
 def unread(error: Exception) -> str:
@@ -296,13 +298,27 @@ def _events(scene: Scene) -> dict[str, Any]:
 
 def _gateway(scene: Scene) -> dict[str, Any]:
     """If the tables cannot be read, the process may still know why."""
+    wanted = scene.arguments.get("filter", "")
     found: dict[str, Any] = {"gateway": scene.status.get("gateway"), "unread": "", "topics": [], "groups": []}
+    found |= {"topic_count": 0, "group_count": 0, "wanted": wanted}
     try:
-        return found | read_gateway(scene.service.stores())
+        return found | read_gateway(scene.service.stores(), wanted)
     except psycopg.Error as error:
         if found["gateway"] is None:
             raise
         return found | {"unread": unread(error)}
+
+
+def _topic(scene: Scene) -> dict[str, Any]:
+    return {"topic": find_topic(scene.service.stores(), scene.arguments.get("name", ""))}
+
+
+def _messages(scene: Scene) -> dict[str, Any]:
+    return find_messages(scene.service.stores(), scene.arguments)
+
+
+def _group(scene: Scene) -> dict[str, Any]:
+    return {"group": find_group(scene.service.stores(), scene.arguments.get("name", ""))}
 
 
 def _broker(scene: Scene) -> dict[str, Any]:
@@ -343,10 +359,16 @@ PAGES = (
     Page("destinations", "Destinations", "/destinations", (Part("destinations", "Destinations", _destinations),),
          frozenset({"filter", "page"})),
     Page("events", "Live events", "/events", (Part("events", "Live events", _events),),
-         frozenset({"destination", "stream", "topic", "text"})),
+         frozenset({"destination", "stream", "topic", "text"}), form="events_form.html"),
     Page("letters", "Dead letters", "/dead-letters", (Part("letters", "Dead letters", _letters),)),
     Page("snapshots", "Snapshots", "/snapshots", (Part("snapshots", "Snapshots", _snapshots),)),
-    Page("gateway", "Gateway", "/gateway", (Part("gateway", "Gateway", _gateway),)),
+    Page("gateway", "Gateway", "/gateway", (Part("gateway", "Gateway", _gateway),), frozenset({"filter"}),
+         form="gateway_form.html"),
+    Page("gateway", "Topic", "/gateway/topic", (
+        Part("topic", "Topic", _topic),
+        Part("messages", "Messages", _messages),
+    ), frozenset({"name", *BROWSED}), form="topic_form.html"),
+    Page("gateway", "Group", "/gateway/group", (Part("group", "Group", _group),), frozenset({"name"})),
     Page("broker", "Broker", "/broker", (Part("broker", "Broker", _broker),)),
     Page("relay", "Relay", "/relay", (Part("relay", "Relay", _relay),)),
 )  # fmt: skip

@@ -1,13 +1,15 @@
-"""What a consumer of a classic group says to its leader, as far as a coordinator has to know it: the topics."""
+"""What a consumer of a classic group says to its leader, and the leader to it, as far as others have to know it."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
-__all__ = ["subscribed_topics"]
+__all__ = ["assigned_partitions", "subscribed_topics"]
 
 _START = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
+_NUMBER = struct.Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
@@ -25,3 +27,30 @@ def subscribed_topics(metadata: bytes) -> list[str]:
     except (struct.error, UnicodeDecodeError):
         return []
     return topics
+
+
+def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
+    """Return the partitions that a leader assigns to a member, by topic; none if the bytes are no assignment."""
+    found: list[tuple[str, int]] = []
+    try:
+        _, count = _START.unpack_from(assignment)
+        position = _START.size
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(assignment, position)
+            end = position + _LENGTH.size + length
+            (partitions,) = _NUMBER.unpack_from(assignment, end) if length >= 0 else (-1,)
+            topic = assignment[position + _LENGTH.size : end].decode()
+            position = end + _NUMBER.size
+            found += [(topic, index) for (index,) in _numbers(assignment, position, partitions)]
+            position += _NUMBER.size * partitions
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found
+
+
+def _numbers(data: bytes, start: int, count: int) -> Iterator[tuple[int]]:
+    """So many numbers; raises `struct.error` if the bytes have no room for them."""
+    stop = start + _NUMBER.size * count
+    if count < 0 or stop > len(data):
+        raise struct.error("too short")
+    return _NUMBER.iter_unpack(data[start:stop])
