@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["RelayProcess"]
 
 _STOP_S = 10.0
+_OWN_PAGES = ("families", "overview")  # for `/metrics`, and for the dashboard
 
 
 class RelayProcess(ServerProcess):
@@ -21,5 +22,5 @@ class RelayProcess(ServerProcess):
         super().__init__("relay", "headgate.relay", settings, stop_s=_STOP_S)
 
     def status(self) -> dict[str, Any]:
-        counted = {name: value for name, value in self.metrics().items() if name != "families"}
+        counted = {name: value for name, value in self.metrics().items() if name not in _OWN_PAGES}
         return super().status() | {"counters": counted}

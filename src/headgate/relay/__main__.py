@@ -10,11 +10,13 @@ import uvloop
 
 from headgate.relay.latest import latest_events
 from headgate.relay.metrics import counters, families
+from headgate.relay.overview import Overview
 from headgate.relay.service import Relay, RelaySettings, serve_relay
 from headgate.runtime.child import ready, run_child, until_closed
+from headgate.runtime.ending import end
 
 
-def _ready(relay: Relay) -> None:
+def _ready(relay: Relay, overview: Overview) -> None:
     def metrics() -> dict[str, Any]:
         listeners = relay.front.fanout.stats()
         counted = counters(relay.parts, listeners)
@@ -23,6 +25,7 @@ def _ready(relay: Relay) -> None:
             "connections": listeners["listeners"],
             **counted,
             "latest": latest,
+            "overview": overview.as_dict(),
             "families": families(relay.parts, relay.front.listeners(), counted["hosts"]),
         }
 
@@ -32,7 +35,17 @@ def _ready(relay: Relay) -> None:
 async def _serve(settings: RelaySettings) -> None:
     stop = asyncio.Event()
     until_closed(stop)
-    await serve_relay(settings, _ready, stop)
+    reading: list[asyncio.Task[None]] = []
+
+    def tell(relay: Relay) -> None:
+        overview = Overview(relay.parts, relay.front.consumers)
+        reading.append(asyncio.create_task(overview.keep_reading()))
+        _ready(relay, overview)
+
+    try:
+        await serve_relay(settings, tell, stop)
+    finally:
+        await end(*reading)
 
 
 def _work(line: bytes) -> None:

@@ -10,6 +10,7 @@ import enum
 import time
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from headgate.runtime.timings import Timings
 
@@ -125,3 +126,7 @@ class Ledger:
     def why(self, did: str) -> list[Drop]:
         """The last events of an account that were dropped, and why; the latest first."""
         return list(reversed(self._drops.get(did, ())))
+
+    def newest_drops(self, count: int) -> list[Drop]:
+        """Return the last drop of each of the accounts that had one last; the latest first."""
+        return [self._drops[did][-1] for did in islice(reversed(self._drops), count)]

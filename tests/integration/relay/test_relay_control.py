@@ -59,16 +59,19 @@ def running(directory: Path) -> Iterator[RelayProcess]:
 class Shown:
     """The part of the service that the panel looks at."""
 
-    def __init__(self, relay: dict[str, Any] | None) -> None:
-        self._relay = relay
+    def __init__(self, relay: dict[str, Any] | None, metrics: dict[str, Any] | None = None) -> None:
+        self._relay, self._metrics = relay, metrics
 
     def status(self) -> dict[str, Any]:
         return {"relay": self._relay}
 
+    def relay_metrics(self) -> dict[str, Any] | None:
+        return self._metrics
 
-def page(relay: dict[str, Any] | None) -> str:
+
+def page(relay: dict[str, Any] | None, metrics: dict[str, Any] | None = None) -> str:
     (found,) = [each for each in PAGES if each.name == "relay"]
-    service: Any = lambda: Shown(relay)  # noqa: E731
+    service: Any = lambda: Shown(relay, metrics)  # noqa: E731
     return Renderer(service, History(service)).parts(View(found, (), may_act=False))["relay"]
 
 
@@ -100,8 +103,11 @@ def test_it_runs_in_a_process_of_its_own_and_is_shown(tmp_path: Path) -> None:
         tick = threading.Event()
         while "received" not in process.metrics():  # told every second
             tick.wait(0.05)
-        panel = page(process.status())
+        assert "overview" not in process.status()["counters"]  # addresses of consumers are for the page alone
+        panel = page(process.status(), process.metrics())
         assert status["url"] in panel
+        assert "There is no host yet" in panel
+        assert "Nobody listens" in panel
         assert "0.00 %" in panel
     assert process.status()["status"] == "stopped"
 

@@ -39,6 +39,8 @@ class Shown(Protocol):
 
     def stores(self) -> Stores: ...
 
+    def relay_metrics(self) -> dict[str, Any] | None: ...
+
     def snapshots(self) -> list[dict[str, Any]]: ...
 
     def control(self) -> PipelineControl: ...
@@ -337,7 +339,8 @@ def _broker(scene: Scene) -> dict[str, Any]:
 
 def _relay(scene: Scene) -> dict[str, Any]:
     relay = scene.status.get("relay")
-    return {"relay": relay, "counters": relay["counters"] if relay else {}}
+    overview = (scene.service.relay_metrics() or {}).get("overview") if relay else None
+    return {"relay": relay, "counters": relay["counters"] if relay else {}, "overview": overview}
 
 
 PAGES = (
