@@ -77,6 +77,15 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         )),
         Panel("Errors and restarts", "ops", ((_rate(names.ERRORS), f"{_LEGEND} errors"),
                                              (_rate(names.RESTARTS), f"{_LEGEND} restarts"))),
+        Panel("Parts of Spark's batches, 99 %", "s", (
+            (_quantile(0.99, names.SPARK_BATCH_PART_SECONDS, f"{_BY}, {names.PART_LABEL}"),
+             f"{_LEGEND} {{{{{names.PART_LABEL}}}}}"),
+        )),
+        Panel("Spark's rows and ends of its queries", "ops", (
+            (_rate(names.SPARK_INPUT_ROWS), f"{_LEGEND} rows"),
+            (_rate(names.SPARK_TERMINATIONS, f"{_BY}, {names.OUTCOME_LABEL}"),
+             f"{_LEGEND} {{{{{names.OUTCOME_LABEL}}}}}"),
+        )),
         Panel("Since the last delivery", "s", ((f"time() - {names.LAST_DELIVERY_TIMESTAMP_SECONDS}", _LEGEND),)),
     ),
     "Replication slots": (

@@ -83,6 +83,28 @@ _ROUTING_BY = (
     (names.ROUTING_UNMATCHED, "Rows that no route matches, by what was done.", "unmatched_total", names.ACTION_LABEL),
 )
 
+_SPARK: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (
+        CounterMetricFamily,
+        names.SPARK_INPUT_ROWS,
+        "Rows that Spark has read; where rows never enter the JVM, pointers to them.",
+        "input_rows_total",
+    ),
+    (
+        GaugeMetricFamily,
+        names.SPARK_INPUT_ROWS_PER_SECOND,
+        "Rows a second that came in during the last batch, as Spark has it.",
+        "input_rows_per_second",
+    ),
+    (
+        GaugeMetricFamily,
+        names.SPARK_PROCESSED_ROWS_PER_SECOND,
+        "Rows a second that the last batch processed, as Spark has it.",
+        "processed_rows_per_second",
+    ),
+)
+
+
 _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
     (GaugeMetricFamily, names.GATEWAY_UP, "1 while the gateway serves.", "up"),
     (GaugeMetricFamily, names.GATEWAY_CONNECTIONS, "Kafka clients that are connected.", "connections"),
@@ -190,6 +212,7 @@ class _Pipelines(Collector):
         yield durations
         yield self._phases()
         yield self._acknowledgements()
+        yield from self._spark()
         yield from self._sources()
         yield from self._routing()
         yield from self._running_snapshots()
@@ -216,6 +239,33 @@ class _Pipelines(Collector):
             if report.commit_to_ack:
                 family.add_metric([report.pipeline], *_histogram(report.commit_to_ack))
         return family
+
+    def _spark(self) -> Iterable[Metric]:
+        """What Spark reports of its queries, by its listener."""
+        reported = [report for report in self._reports if report.spark]
+        for kind, name, text, key in _SPARK:
+            family = kind(name, text, labels=[names.PIPELINE_LABEL])
+            for report in reported:
+                if report.spark[key] is not None:
+                    family.add_metric([report.pipeline], report.spark[key])
+            yield family
+        ends = CounterMetricFamily(
+            names.SPARK_TERMINATIONS,
+            "Ends of the query, by outcome.",
+            labels=[names.PIPELINE_LABEL, names.OUTCOME_LABEL],
+        )
+        parts = HistogramMetricFamily(
+            names.SPARK_BATCH_PART_SECONDS,
+            "How long each part of a batch took, as Spark has it; the whole and the sending of batches that follow "
+            "their source are not counted.",
+            labels=[names.PIPELINE_LABEL, names.PART_LABEL],
+        )
+        for report in reported:
+            for outcome, count in report.spark["terminations"].items():
+                ends.add_metric([report.pipeline, outcome], count)
+            for part, seconds in report.spark["parts"].items():
+                parts.add_metric([report.pipeline, part], *_histogram(seconds))
+        yield from (ends, parts)
 
     def _routing(self) -> Iterable[Metric]:
         """Of pipelines whose rows say where they go. No stream or topic is a label: there may be hundreds."""

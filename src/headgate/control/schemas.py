@@ -73,7 +73,7 @@ _REPORT = {
     **_fields(_maybe(_COUNT), "lag_rows", "lag_bytes", "failing_batch"),
     "last_error": _ERROR,
     "history": _list(_object({"status": _STATUS, "at": _NUMBER, "error": _maybe(_TEXT)})),
-    **_fields(_ANYTHING, "batch_durations", "phase_durations", "commit_to_ack"),
+    **_fields(_ANYTHING, "batch_durations", "phase_durations", "commit_to_ack", "spark"),
     **_fields(_ANYTHING, "routing", "source_details", "destination_details"),
 }  # fmt: skip
 _SERVER = _object(

@@ -30,6 +30,7 @@ from headgate.pipeline.following import Following, Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
 from headgate.pipeline.routing.spark_job import Followed
+from headgate.pipeline.spark_reports import SparkReports
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
 from headgate.sources.base import Lag
@@ -66,6 +67,7 @@ class PipelineQuery:
         self._query: StreamingQuery | None = None
         self._terminated = threading.Event()
         self._following = Following(spec.state_path.parent / "following") if spec.follows else None
+        self._reports = SparkReports(reporter.spark, follows=spec.follows, on_batch=self._tell_lag)
         self._origin = ""
         self._recorded: Progress | None = None
         self._lag_at = 0.0  # when to look at the lag again
@@ -95,6 +97,7 @@ class PipelineQuery:
             writer = writer.trigger(availableNow=True)
         elif spec.trigger_interval_s:
             writer = writer.trigger(processingTime=f"{spec.trigger_interval_s:.3f} seconds")
+        self._reports.listen(self._spark)
         query = writer.start()
         self._query = query
         threading.Thread(target=self._await_end, args=(query,), name=f"end-{spec.name}", daemon=True).start()
@@ -229,8 +232,6 @@ class PipelineQuery:
         """Whether the query has ended; raises what ended it, if it was an error."""
         assert self._query is not None
         if not self._terminated.is_set():
-            if not self._following:
-                self._tell_lag()
             return False
         error = self._query.exception()
         if error is not None:
@@ -273,15 +274,13 @@ class PipelineQuery:
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""
-        return [json.loads(report.json) for report in self._query.recentProgress] if self._query else []
+        return self._reports.latest()
 
-    def _tell_lag(self) -> None:
+    def _tell_lag(self, report: dict[str, Any]) -> None:
         """For readers that report their latest offset; Spark knows it only of those."""
-        assert self._query is not None
-        last = self._query.lastProgress
-        if not last:
+        if self._following:
             return
-        source = json.loads(last.json)["sources"][0]
+        source = report["sources"][0]
         end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
         if end and latest:
             self._reporter.lag(Lag(rows=self._spec.source.lag_rows(end, latest)))

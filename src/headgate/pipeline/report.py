@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from headgate.model import HeadgateError, Status
 from headgate.pipeline.acks import Acks
+from headgate.pipeline.spark_sums import SparkSums
 from headgate.runtime.timings import Timings
 from headgate.sources.base import Lag
 
@@ -55,6 +56,7 @@ class Report:
     commit_to_ack: dict[str, Any] = field(
         default_factory=dict
     )  # the same, where the source knows when rows were committed
+    spark: dict[str, Any] = field(default_factory=dict)  # what Spark reports of its queries: see `SparkSums`
     last_delivery: float | None = None  # seconds since the epoch
     lag_rows: int | None = None  # what the source has and is not delivered, in whatever it can tell
     lag_bytes: int | None = None
@@ -97,6 +99,7 @@ class Reporter:
         self._counts = [0] * (len(DURATION_BUCKETS_S) + 1)  # of batches by how long they took
         self._seconds = 0.0
         self._acks = Acks()
+        self.spark = SparkSums()
         self._phases = {phase: Timings(DURATION_BUCKETS_S) for phase in PHASES}
 
     @property
@@ -111,6 +114,7 @@ class Reporter:
                 batch_durations=durations,
                 phase_durations=phases,
                 commit_to_ack=self._acks.as_dict(),
+                spark=self.spark.as_dict(),
             )
 
     def status(self, status: Status, error: HeadgateError | None = None) -> None:
