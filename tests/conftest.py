@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pyspark.sql import SparkSession
 
 from headgate.embedded import Endpoints, Stack, find_java
@@ -78,3 +82,21 @@ def spark(spark_dir: Path) -> Iterator[SparkSession]:
     session = open_session(SparkOptions(java_home=find_java(spark_dir / "java").home, log_dir=spark_dir / "logs"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def span_exporter() -> InMemorySpanExporter:
+    """There is one provider of traces in a process, for good."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def spans(span_exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
+    """The spans that end during a test."""
+    span_exporter.clear()
+    yield span_exporter
+    span_exporter.clear()

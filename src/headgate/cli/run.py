@@ -15,6 +15,7 @@ from headgate.cli.output import ConfigOption, note
 from headgate.config import Config, load
 from headgate.control import Service
 from headgate.control.logs import configure_logs
+from headgate.control.tracing import exported_traces
 
 __all__ = ["run", "run_service", "stop_on_signals"]
 
@@ -37,7 +38,7 @@ def run_service(config: Config, *, once: bool, reread: Callable[[], Config] | No
     """Run until a stop is asked for or every pipeline has ended, and say what was done."""
     configure_logs(config.logging.level, config.logging.format)
     service = Service(config, until_caught_up=once, reread=reread)
-    with stop_on_signals(service):
+    with exported_traces(), stop_on_signals(service):
         try:
             service.start()
             service.wait()

@@ -1,4 +1,4 @@
-"""How long changes took from their commit at the source to the destination's acknowledgement, as a histogram.
+"""When rows were sent and acknowledged, and how long that took from their commit at the source, as a histogram.
 
 One value for each step that is acknowledged: that of its oldest transaction, which has waited longest. The two clocks
 are those of the database and of the task; where they disagree, a negative time counts as none.
@@ -7,11 +7,12 @@ are those of the database and of the task; where they disagree, a negative time 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-__all__ = ["ACK_BUCKETS_S", "Acks"]
+__all__ = ["ACK_BUCKETS_S", "Acks", "Moments"]
 
 ACK_BUCKETS_S = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0,
@@ -49,3 +50,21 @@ class Acks(msgspec.Struct):
         if not any(self.counts):
             return {}
         return {"limits": list(ACK_BUCKETS_S), "counts": list(self.counts), "sum": self.seconds}
+
+
+class Moments(msgspec.Struct, frozen=True):
+    """When a task began to send rows, had handed over the last, and had all acknowledged; by its own clock."""
+
+    began: float
+    sent: float
+    acked: float
+
+    @staticmethod
+    def around(those: Iterable[Moments | None]) -> Moments | None:
+        """Return the moments of several as those of one; None if there are none."""
+        known = [each for each in those if each is not None]
+        if not known:
+            return None
+        return Moments(
+            min(each.began for each in known), max(each.sent for each in known), max(each.acked for each in known)
+        )

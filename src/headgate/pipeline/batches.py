@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from headgate.pipeline.following import NOTHING, Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
+from headgate.pipeline.traces import Delivered, Traces
 from headgate.runtime.backoff import Backoff
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Offset
@@ -101,6 +102,7 @@ class Batches:
         *,
         send: Callable[[DataFrame, int], BatchResult],
         end_offset: Callable[[int], Offset | None],
+        traces: Traces | None = None,
     ) -> None:
         self._spec = spec
         self._reporter = reporter
@@ -109,6 +111,7 @@ class Batches:
         self._failing_batch = failing_batch
         self._send = send
         self._end_offset = end_offset
+        self._traces = traces or Traces(spec)
         self._stopping = threading.Event()
         self._owed: Offset | None = None  # a commit that failed and waits for its next turn
         self._recording = threading.Lock()  # held while the state is written
@@ -125,13 +128,14 @@ class Batches:
             self._commit(batch_id)
             self._failing_batch.over()
             return
-        began = time.perf_counter()
+        began_at, began = time.time(), time.perf_counter()
         self._begin(batch_id)
         result = self._sent(frame, batch_id)
         sent = time.perf_counter()
         failpoint("pipeline.sent")
         self._end()
-        acks = self._acknowledged(batch_id, result)
+        committed_at = self._committed_at(batch_id, result)
+        acks = _acknowledged(result, committed_at, self._told)
         self._until_done(lambda: self._persist(batch_id, result), batch_id)
         recorded = time.perf_counter()
         failpoint("pipeline.persisted")
@@ -151,6 +155,9 @@ class Batches:
                 self._reporter.phase("send", sent - began)
             self._reporter.phase("record", recorded - sent)
             self._reporter.phase("commit", committed - recorded)
+            self._trace(
+                batch_id, result, committed_at, began_at, [each - began for each in (sent, recorded, committed)]
+            )
             fields = {
                 "pipeline": self._spec.name,
                 "batch": batch_id,
@@ -158,6 +165,17 @@ class Batches:
                 "bytes": result.payload_bytes,
             }
             _log.debug("batch delivered", extra=fields | {"seconds": round(committed - began, 3)})
+
+    def _trace(
+        self, batch_id: int, result: BatchResult, committed_at: float | None, began_at: float, ends: Sequence[float]
+    ) -> None:
+        """Hand a delivered batch to the traces. Of one that followed, every step has been traced already."""
+        if result.end or not self._traces.is_on:
+            return
+        sent, recorded, committed = (began_at + each for each in ends)
+        counts = (result.rows, result.payload_bytes, result.duplicates)
+        moments = (began_at, sent, recorded, committed)
+        self._traces.delivered(Delivered(batch_id, *moments, *counts, committed_at, result.moments))
 
     def _begin(self, batch_id: int) -> None:
         with self._recording:
@@ -176,6 +194,7 @@ class Batches:
 
     def record(self, progress: Progress) -> None:
         """Record and commit how far the batch under way has come. What raises here is tried again at the next call."""
+        seen_at = time.time()
         with self._recording:
             if progress.batch_id != self._under_way:
                 return
@@ -186,6 +205,7 @@ class Batches:
                 self._state, self._uncommitted = state, progress.end
                 failpoint("pipeline.recorded")
             self._recorded = progress
+        recorded_at = time.time()
         if self._uncommitted:
             self._spec.source.commit(self._uncommitted)
             self._reached, self._uncommitted = self._uncommitted, None
@@ -194,6 +214,11 @@ class Batches:
             self._failing_batch.over()
             self._reporter.followed(news.rows, news.payload_bytes, news.duplicates)
             self._reporter.acknowledged(news.acks)
+            if news.rows and self._traces.is_on:
+                counts = (news.rows, news.payload_bytes, news.duplicates)
+                began_at = news.moments.began if news.moments else seen_at
+                moments = (min(began_at, seen_at), seen_at, recorded_at, time.time())
+                self._traces.step(Delivered(progress.batch_id, *moments, *counts, news.committed_at, news.moments))
 
     def _sent(self, frame: DataFrame, batch_id: int) -> BatchResult | None:
         """The result of a batch, or None if it was given up."""
@@ -208,19 +233,16 @@ class Batches:
 
         return self._until_done(attempt, batch_id)
 
-    def _acknowledged(self, batch_id: int, result: BatchResult | None) -> Acks:
-        """How long it took from commit to acknowledgement. A task that followed tells; else its oldest row counts."""
-        now, acks = time.time(), Acks()
-        if result is None or not result.rows or self._spec.source.mode().kind != "cdc":
-            return acks
-        if result.end:
-            return result.acks.since(self._told.acks)
+    def _committed_at(self, batch_id: int, result: BatchResult | None) -> float | None:
+        """When the oldest row of a batch was committed at its source, if that knows; one that followed has told it."""
+        if result is None or not result.rows or result.end or self._spec.source.mode().kind != "cdc":
+            return None
         try:
             after = self._reached or (self._end_offset(batch_id - 1) if batch_id else None)
-            acks.observe(self._spec.source.committed_at(after), now)
+            return self._spec.source.committed_at(after)
         except (HeadgateError, OSError) as error:  # a number that is missing must not hold up a batch
             _log.debug("commit-to-ack is not known", extra={"pipeline": self._spec.name, "error": str(error)})
-        return acks
+            return None
 
     def _persist(self, batch_id: int, result: BatchResult | None) -> None:
         rows = result.rows - self._recorded.rows if result else 0
@@ -275,11 +297,12 @@ class Batches:
         """Try a step until it succeeds. Raises what trying again cannot mend, and after some attempts also the rest."""
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_MOST_S)
         for attempt in range(1, _ATTEMPTS_IN_PLACE + 1):
+            began_at = time.time()
             try:
                 return step()
             except Exception as error:  # Spark's errors have no common ancestor
                 told = from_spark(error).at(self._spec.where)
-                self._failed(told, batch_id)
+                self._failed(told, batch_id, began_at)
                 if told.retry is not Retry.BACKOFF or attempt == _ATTEMPTS_IN_PLACE:
                     self.told = True
                     raise told from error
@@ -289,13 +312,24 @@ class Batches:
                 raise InternalError("the pipeline is stopping; the batch will come again")
         raise AssertionError("unreachable")
 
-    def _failed(self, error: HeadgateError, batch_id: int) -> None:
+    def _failed(self, error: HeadgateError, batch_id: int, began_at: float) -> None:
         self._failing_batch.failing(batch_id)
         self._reporter.failed(error)
         fields = {"pipeline": self._spec.name, "batch": batch_id, "error": error.as_dict()}
         _log.warning("batch failed", extra=fields)
+        if self._traces.is_on:
+            self._traces.failed(batch_id, began_at, time.time(), error)
 
     def stop(self) -> None:
         """No further attempts."""
         self._stopping.set()
         self._failing_batch.wake()
+
+
+def _acknowledged(result: BatchResult | None, committed_at: float | None, told: Progress) -> Acks:
+    """How long it took from commit to acknowledgement. A task that followed tells; else its oldest row counts."""
+    if result is not None and result.end:
+        return result.acks.since(told.acks)
+    acks = Acks()
+    acks.observe(committed_at, time.time())
+    return acks

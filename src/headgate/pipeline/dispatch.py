@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 
 from headgate.destinations.base import Destination, Lane, LocalDestination, Sender, SendResult
 from headgate.model import DataError, HeadgateError, InternalError, record
-from headgate.pipeline.acks import Acks
+from headgate.pipeline.acks import Acks, Moments
 from headgate.pipeline.following import Following, Tracker
 from headgate.runtime.failpoints import failpoint
 from headgate.sources.base import Follow, MakeRows, Offset, Stretch
@@ -70,6 +70,7 @@ class BatchResult:
     duplicates: int
     end: Offset | None = None  # how far a task that followed has really come
     acks: Acks = field(default_factory=Acks)  # of a task that followed
+    moments: Moments | None = None
 
 
 def send_frame(
@@ -93,12 +94,12 @@ def _following_task(destinations: Sequence[Destination], follow: Follow, followi
         track = tracker(following)
         for stretch in follow(batches, track.goes_on):
             try:
-                rows, results = _send_all(stretch, destinations)
+                rows, results, moments = _send_all(stretch, destinations)
             except (HeadgateError, OSError):
                 if stretch.is_planned:
                     raise
                 break
-            track.add(rows, results, stretch)
+            track.add(rows, results, stretch, moments)
         told = [result.as_dict() for result in track.sums.results]
         acks = msgspec.to_builtins(track.sums.acks)
         yield _report({"rows": track.sums.rows, "results": told, "end": track.end, "acks": acks})
@@ -114,10 +115,10 @@ def tracker(following: Following, *, is_short: bool = False) -> Tracker:
     return Tracker(following, batch_id, context.taskAttemptId(), is_short=is_short)
 
 
-def _send_all(stretch: Stretch, destinations: Sequence[Destination]) -> tuple[int, list[SendResult]]:
+def _send_all(stretch: Stretch, destinations: Sequence[Destination]) -> tuple[int, list[SendResult], Moments | None]:
     """Send all rows, and wait until they are safe."""
     senders: list[Sender] = []
-    rows = 0
+    rows, began = 0, time.time()
     with ExitStack() as opened:
         for batch in stretch.rows:
             if batch.num_rows == 0:
@@ -129,13 +130,15 @@ def _send_all(stretch: Stretch, destinations: Sequence[Destination]) -> tuple[in
                 sender.send(batch)
             failpoint("sender.sending")
             rows += batch.num_rows
-        return rows, [_complete(sender.finish()) for sender in senders]
+        sent = time.time()
+        results = [_complete(sender.finish()) for sender in senders]
+    return rows, results, Moments(began, sent, time.time()) if rows else None
 
 
 def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch_id: int, *, echo: bool) -> MakeRows:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         senders: list[Sender] = []
-        rows = 0
+        rows, began = 0, time.time()
         with ExitStack() as opened:
             for batch in make_rows(batches) if make_rows else batches:
                 if batch.num_rows == 0:
@@ -149,8 +152,10 @@ def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch
                 rows += batch.num_rows
                 if echo:
                     yield _echoed(batch)
+            sent = time.time()
             results = [_complete(sender.finish()).as_dict() for sender in senders]
-        yield _report({"rows": rows, "results": results})
+        moments = (began, sent, time.time()) if rows else None
+        yield _report({"rows": rows, "results": results, "moments": moments})
 
     return run
 
@@ -211,6 +216,7 @@ def collect_results(sent: DataFrame, destinations: Sequence[Destination], batch_
         duplicates=sum(result.duplicates for result in results),
         end=next((end for task in tasks if (end := task.get("end"))), None),
         acks=_acks(tasks),
+        moments=Moments.around(Moments(*each) for task in tasks if (each := task.get("moments"))),
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from headgate.destinations.base import SendResult
-from headgate.pipeline.acks import Acks
+from headgate.pipeline.acks import Acks, Moments
 from headgate.runtime.files import replace_file
 from headgate.sources.base import Offset, Stretch
 
@@ -44,6 +44,8 @@ class Progress(msgspec.Struct, frozen=True):
     duplicates: int
     end: dict[str, Any]
     acks: Acks = msgspec.field(default_factory=Acks)
+    committed_at: float | None = None  # of the oldest transaction among the last rows
+    moments: Moments | None = None  # of the last rows
 
     def since(self, before: Progress) -> Progress:
         """What has come since then; all of it, if that was of another attempt."""
@@ -96,9 +98,17 @@ class Following:
         except FileNotFoundError:
             return False
 
-    def tell(self, batch_id: int, attempt: int, sums: Sums, end: Offset) -> None:
+    def tell(
+        self,
+        batch_id: int,
+        attempt: int,
+        sums: Sums,
+        end: Offset,
+        committed_at: float | None = None,
+        moments: Moments | None = None,
+    ) -> None:
         counts = (sums.rows, sums.payload_bytes, sums.duplicates)
-        told = Progress(self._run, batch_id, attempt, *counts, end, sums.acks)
+        told = Progress(self._run, batch_id, attempt, *counts, end, sums.acks, committed_at, moments)
         replace_file(self._directory / "progress", msgspec.json.encode(told), durable=False)
 
 
@@ -145,16 +155,18 @@ class Tracker:
         self._told_at = 0.0
         self._untold: Callable[[], None] | None = None
         self.sums = Sums()
+        self._last: tuple[float | None, Moments | None] = (None, None)
         self.end: Offset | None = None  # behind the last row that is acknowledged
 
-    def add(self, rows: int, results: list[SendResult], stretch: Stretch) -> None:
+    def add(self, rows: int, results: list[SendResult], stretch: Stretch, moments: Moments | None = None) -> None:
         """The rows of a stretch are acknowledged."""
         end = stretch.end
         self.sums.add(rows, results)
         if rows:
             self.sums.acks.observe(stretch.committed_at, time.time())
+            self._last = stretch.committed_at, moments
         self.end = end
-        self._untold = lambda: self._following.tell(self._batch_id, self._attempt, self.sums, end)
+        self._untold = lambda: self._following.tell(self._batch_id, self._attempt, self.sums, end, *self._last)
 
     def goes_on(self) -> float:
         """Tell what is due, and return for how many seconds nothing else will be; 0 to end."""

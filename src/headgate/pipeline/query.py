@@ -33,6 +33,7 @@ from headgate.pipeline.routing.spark_job import Followed
 from headgate.pipeline.spark_reports import SparkReports
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.state import State, StateFile
+from headgate.pipeline.traces import Traces
 from headgate.sources.base import Lag
 
 __all__ = ["PipelineQuery"]
@@ -60,6 +61,7 @@ class PipelineQuery:
         self._reporter = reporter
         self._routing = routing
         self._failing_batch = failing_batch or FailingBatch()
+        self._traces = Traces(spec)
         self._batches: Batches | None = None
         self._ready = threading.Event()
         self._stopping = threading.Event()
@@ -67,7 +69,9 @@ class PipelineQuery:
         self._query: StreamingQuery | None = None
         self._terminated = threading.Event()
         self._following = Following(spec.state_path.parent / "following") if spec.follows else None
-        self._reports = SparkReports(reporter.spark, follows=spec.follows, on_batch=self._tell_lag)
+        self._reports = SparkReports(
+            reporter.spark, follows=spec.follows, on_batch=self._reported, on_end=self._traces.flush
+        )
         self._origin = ""
         self._recorded: Progress | None = None
         self._lag_at = 0.0  # when to look at the lag again
@@ -108,6 +112,7 @@ class PipelineQuery:
             self._failing_batch,
             send=self._send,
             end_offset=lambda batch_id: batch_end_offset(self._spark, spec.checkpoint, batch_id),
+            traces=self._traces,
         )
         self._ready.set()
 
@@ -275,6 +280,11 @@ class PipelineQuery:
     def progress(self) -> list[dict[str, Any]]:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""
         return self._reports.latest()
+
+    def _reported(self, report: dict[str, Any]) -> None:
+        """Spark has told of a batch."""
+        self._traces.planned(report)
+        self._tell_lag(report)
 
     def _tell_lag(self, report: dict[str, Any]) -> None:
         """For readers that report their latest offset; Spark knows it only of those."""

@@ -37,10 +37,17 @@ _KEPT = 100  # as many as Spark itself keeps
 class SparkReports(StreamingQueryListener):
     """Listens to the queries of one session, until the first of them ends: a pipeline's session has one."""
 
-    def __init__(self, sums: SparkSums, *, follows: bool, on_batch: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        sums: SparkSums,
+        *,
+        follows: bool,
+        on_batch: Callable[[dict[str, Any]], None],
+        on_end: Callable[[], None],
+    ) -> None:
         self._sums = sums
         self._follows = follows
-        self._on_batch = on_batch
+        self._on_batch, self._on_end = on_batch, on_end
         self._latest: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self._session: SparkSession | None = None
 
@@ -61,6 +68,7 @@ class SparkReports(StreamingQueryListener):
 
     def over(self, *, failed: bool) -> None:
         """Take in the end of the query, and listen no more: Java keeps a session for as long as it lives."""
+        self._on_end()
         self._sums.ended("failed" if failed else "stopped")
         if self._session is not None:
             try:

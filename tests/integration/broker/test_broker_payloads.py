@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,7 @@ import msgspec
 import pydantic
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate.broker import BrokerClient, Event, Message, Subscription
@@ -60,23 +59,6 @@ def test_a_handler_gets_what_it_asked_for(database: str, kind: Any) -> None:
             await until(db, "select 1 from group_status where cursor = last_pos")
 
     asyncio.run(story())
-
-
-@pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
-    """There is one provider in a process, for good."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    return exporter
-
-
-@pytest.fixture
-def spans(exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
-    exporter.clear()
-    yield exporter
-    exporter.clear()
 
 
 def consumers(spans: InMemorySpanExporter) -> list[ReadableSpan]:

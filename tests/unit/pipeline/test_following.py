@@ -9,6 +9,7 @@ import pytest
 from headgate.control.spark import with_slots
 from headgate.destinations.base import SendResult
 from headgate.pipeline import following as module
+from headgate.pipeline.acks import Moments
 from headgate.pipeline.following import NOTHING, Following, Progress, Tracker
 from headgate.sources.base import Stretch
 
@@ -111,6 +112,17 @@ def test_what_the_driver_must_see_soon_makes_a_batch_short(
     assert track.goes_on()
     track.add(1, sent(1, 0, {"table": "t"}), Stretch(iter(()), {"lsn": 6}))  # its destination learns from it
     assert not track.goes_on()
+
+
+def test_the_driver_is_told_when_the_last_rows_were_sent(following: Following) -> None:
+    following.allow()
+    track = Tracker(following, batch_id=7, attempt=3)
+    track.add(1, sent(1), Stretch(iter(()), {"lsn": 5}, committed_at=90.0), Moments(100.0, 101.0, 102.0))
+    track.add(0, sent(0), Stretch(iter(()), {"lsn": 6}, committed_at=95.0))  # nothing of it was anybody's
+    assert track.goes_on()
+    told = following.progress(7)
+    assert told is not None
+    assert (told.committed_at, told.moments) == (90.0, Moments(100.0, 101.0, 102.0))
 
 
 def test_progress_since_an_earlier_one_counts_what_is_new() -> None:

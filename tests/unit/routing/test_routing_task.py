@@ -23,6 +23,7 @@ from headgate.model import (
     record,
 )
 from headgate.model.address import Address
+from headgate.pipeline.acks import Moments
 from headgate.pipeline.following import Sums, Tracker
 from headgate.pipeline.routing import task as module
 from headgate.pipeline.routing.admission import Admission, Patterns
@@ -436,7 +437,7 @@ class Track:
         self.ends: list[dict[str, Any]] = []
         self.sums = Sums()
 
-    def add(self, rows: int, results: list[SendResult], stretch: Stretch) -> None:
+    def add(self, rows: int, results: list[SendResult], stretch: Stretch, moments: Moments | None = None) -> None:
         self.ends.append(stretch.end)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from headgate.destinations.base import Destination, SendResult
 from headgate.model import HeadgateError, InternalError
 from headgate.model.address import Address
-from headgate.pipeline.acks import Acks
+from headgate.pipeline.acks import Acks, Moments
 from headgate.pipeline.routing.admission import Admission
 from headgate.pipeline.routing.rules import Keys, Rules
 from headgate.pipeline.routing.table import Known
@@ -78,6 +78,7 @@ class Report(msgspec.Struct):
     samples: list[str] = []  # values that no rule knows
     end: dict[str, Any] | None = None  # how far a task that followed its source has come
     acks: Acks = msgspec.field(default_factory=Acks)
+    moments: Moments | None = None
 
     def add(self, other: Report) -> None:
         """Take in what became of further rows."""
@@ -93,6 +94,7 @@ class Report(msgspec.Struct):
         self.samples = (self.samples + other.samples)[-_MOST_SAMPLES:]
         self.end = other.end or self.end
         self.acks.add(other.acks)
+        self.moments = Moments.around((self.moments, other.moments))
         if len(self.sent) + len(self.results) > _MOST_ENTRIES:
             self._sum_up()
 

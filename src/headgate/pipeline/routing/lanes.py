@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from headgate.destinations.base import Destination, Lane, SendResult
 from headgate.model import ConfigError, DataError, DeliveryError, HeadgateError, OccupiedError, StateError, record
 from headgate.model.address import Address
+from headgate.pipeline.acks import Moments
 from headgate.pipeline.routing.admission import Reason
 from headgate.pipeline.routing.job import Group, Job, Report, error_of
 from headgate.pipeline.routing.refusals import Refusals
@@ -47,10 +49,17 @@ class Lanes:
         self._task = task
         # What follows a row that failed must not overtake it: the next attempt sends them in order.
         self._failed: set[Group] = set()
+        self._moments: list[Moments] = []  # of each sender; several threads add to it
 
     def send(self, parts: Sequence[Routed], refusals: Refusals) -> None:
         """Send the rows of a round. All refusals come before the first row."""
-        loads = [load for target in self._job.targets for load in self._loads(target, parts, refusals)]
+        self._send_loads(
+            [load for target in self._job.targets for load in self._loads(target, parts, refusals)], refusals
+        )
+        self._report.moments = Moments.around((self._report.moments, *self._moments))
+        self._moments.clear()
+
+    def _send_loads(self, loads: list[_Load], refusals: Refusals) -> None:
         threads = min(len(loads), self._job.admission.max_concurrent)
         if threads > 1:
             with ThreadPoolExecutor(threads, thread_name_prefix="lane") as pool:
@@ -150,12 +159,16 @@ class Lanes:
         lane = Lane(
             load.stream or None, self._job.batch_id, self._task, epoch, partitions, goes_on=self._job.goes_on
         ).sharing(load.batches[0])
+        began = time.time()
         try:
             with load.target.open(lane) as sender:
                 for batch in load.batches:
                     sender.send(batch)
                 failpoint("sender.sending")
-                return sender.finish()
+                sent = time.time()
+                result = sender.finish()
+            self._moments.append(Moments(began, sent, time.time()))
+            return result
         except HeadgateError as error:
             return error.at(f"destinations.{load.target.name}")
 

@@ -229,6 +229,7 @@ class Routing:
             duplicates=sum(result.duplicates for result in results),
             end=outcome.report.end,
             acks=outcome.report.acks,
+            moments=outcome.report.moments,
         )
 
     def describe(self) -> dict[str, Any]:

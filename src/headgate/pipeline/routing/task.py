@@ -68,7 +68,7 @@ def follow_task(job: Job, stretches: Iterator[Stretch], track: Tracker, task: in
         total.end = stretch.end
         if dead:
             break  # they count as delivered when the driver has them
-        track.add(report.rows, report.results, stretch)
+        track.add(report.rows, report.results, stretch, report.moments)
     if total is not None:
         total.acks = track.sums.acks
         yield total
