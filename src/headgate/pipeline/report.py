@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +19,8 @@ from headgate.runtime.timings import Timings
 from headgate.sources.base import Lag
 
 __all__ = ["PHASES", "Report", "Reporter", "StatusChange", "with_source_error"]
+
+_log = logging.getLogger(__name__)
 
 _RATE_WINDOW_S = 10.0
 _DURATIONS_KEPT = 200
@@ -117,33 +122,42 @@ class Reporter:
                 spark=self.spark.as_dict(),
             )
 
-    def status(self, status: Status, error: HeadgateError | None = None) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the report, wake those who wait for it, and log a new state, which may wait, without the lock."""
         with self._changed:
+            before = self._report.status
+            yield
+            after = self._report
+            self._changed.notify_all()
+        if after.status is not before:
+            fields = {"pipeline": after.pipeline, "status": after.status.value, "before": before.value}
+            _log.info("pipeline state", extra=fields)
+
+    def status(self, status: Status, error: HeadgateError | None = None) -> None:
+        with self._changing():
             known = self._report
             told = _first_and_last(known, error) if error and status is Status.DEGRADED else _only(error)
             self._report = replace(
                 self._in(status, error), **told, errors_total=known.errors_total + (error is not None)
             )
-            self._changed.notify_all()
 
     def started(self) -> None:
         """A run has begun. It proves nothing: what failed before it is told until it succeeds."""
-        with self._changed:
+        with self._changing():
             self._report = self._in(Status.RUNNING)
-            self._changed.notify_all()
 
     def recovered(self) -> None:
         """The source was asked and there is nothing left that failed."""
-        with self._changed:
+        with self._changing():
             self._report = replace(self._in(Status.RUNNING), **_only(None), failures_in_row=0)
-            self._changed.notify_all()
 
     def failed(self, error: HeadgateError, *, at_once: bool = False) -> None:
         """A batch could not be completed, and will be tried again. So many in a row, and the status says so.
 
         A query that cannot even start is degraded at once.
         """
-        with self._changed:
+        with self._changing():
             known = self._report
             failures = known.failures_in_row + 1
             degraded = (at_once or failures >= self._failure_threshold) and not known.status.ended
@@ -153,11 +167,10 @@ class Reporter:
                 errors_total=known.errors_total + 1,
                 failures_in_row=failures,
             )
-            self._changed.notify_all()
 
     def abandoned(self) -> None:
         """A batch was given up by hand."""
-        with self._changed:
+        with self._changing():
             known = self._report
             self._report = replace(
                 self._in(Status.RUNNING) if known.status is Status.DEGRADED else known,
@@ -166,7 +179,6 @@ class Reporter:
                 last_abandon_at=time.time(),
                 abandoned_total=known.abandoned_total + 1,
             )
-            self._changed.notify_all()
 
     def _in(self, status: Status, error: HeadgateError | None = None) -> Report:
         """The report with a new status, if it is one."""
@@ -188,7 +200,7 @@ class Reporter:
 
     def batch(self, *, rows: int, payload_bytes: int, duplicates: int, seconds: float | None) -> None:
         """A batch is delivered. `seconds` it took; None if it followed its source, and so took as long as it liked."""
-        with self._changed:
+        with self._changing():
             known = self._delivered(rows, payload_bytes, duplicates)
             known = replace(known, batches_total=known.batches_total + 1, last_batch_rows=rows)
             if seconds is not None:
@@ -198,7 +210,6 @@ class Reporter:
                 median = sorted(self._durations)[len(self._durations) // 2]
                 known = replace(known, last_batch_seconds=seconds, batch_seconds_p50=median)
             self._report = known
-            self._changed.notify_all()
 
     def phase(self, phase: str, seconds: float) -> None:
         """Count how long a phase of a batch took, with every attempt that it needed. `phase` is one of `PHASES`."""
@@ -212,9 +223,8 @@ class Reporter:
 
     def followed(self, rows: int, payload_bytes: int, duplicates: int) -> None:
         """A batch that follows its source has delivered its range, and these rows since the last time."""
-        with self._changed:
+        with self._changing():
             self._report = self._delivered(rows, payload_bytes, duplicates)
-            self._changed.notify_all()
 
     def _delivered(self, rows: int, payload_bytes: int, duplicates: int) -> Report:
         self._recent.append((time.monotonic(), rows))
