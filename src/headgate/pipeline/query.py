@@ -25,7 +25,7 @@ from headgate.pipeline.dispatch import (
     send_frame,
     send_initial,
 )
-from headgate.pipeline.failures import short
+from headgate.pipeline.failures import from_spark, short
 from headgate.pipeline.following import Following, Progress
 from headgate.pipeline.report import Reporter
 from headgate.pipeline.routing.runtime import Routing
@@ -247,8 +247,9 @@ class PipelineQuery:
         """Sleep in Java until the query ends: asking it now and then would keep both awake."""
         try:
             query.awaitTermination()
-        except Exception:  # what ended it is asked for by who wants to know
-            _log.debug("the query ended", extra={"pipeline": self._spec.name}, exc_info=True)
+        except Exception as error:  # what ended it is asked for by who wants to know; Spark's words may be of a row
+            told = from_spark(error).as_dict()
+            _log.debug("the query ended", extra={"pipeline": self._spec.name, "error": told})
         finally:
             self._terminated.set()
             self.on_end()

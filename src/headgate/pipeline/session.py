@@ -58,6 +58,8 @@ _SETTINGS = {
     "spark.log.level": "WARN",
 }
 
+# What Spark says of a value that an expression cannot take is said without the value: between the name of the error
+# and its SQLSTATE, which is of class 22.
 _LOG4J = """\
 status = off
 appender.file.type = RollingFile
@@ -65,7 +67,7 @@ appender.file.name = file
 appender.file.fileName = {directory}/spark.log
 appender.file.filePattern = {directory}/spark.%i.log
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+appender.file.layout.pattern = %replace{{%d{{ISO8601}} %p %c{{1}}: %m%n%ex}}{{{values}}}{{$1 (without the value) $2}}
 appender.file.policies.type = SizeBasedTriggeringPolicy
 appender.file.policies.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
@@ -73,6 +75,7 @@ appender.file.strategy.max = 2
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
+_VALUES = r"(\\[[A-Z_.]+\\]) (?s:.*?) (SQLSTATE: 22)"  # as a file of properties has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def _quiet_loggers() -> None:
 def _settings(options: SparkOptions) -> dict[str, str]:
     log4j = options.log_dir / "log4j2.properties"
     options.log_dir.mkdir(parents=True, exist_ok=True)
-    log4j.write_text(_LOG4J.format(directory=options.log_dir), encoding="utf-8")
+    log4j.write_text(_LOG4J.format(directory=options.log_dir, values=_VALUES), encoding="utf-8")
     java = options.java_options or java_options(options.java_home, has_sql=options.has_sql)
     return (
         _SETTINGS
