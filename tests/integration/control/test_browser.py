@@ -11,17 +11,23 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import psycopg
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from pyspark.sql import SparkSession
 
+from headgate.broker import install
+from headgate.control.dashboard import Stores
 from headgate.control.http import ControlServer
 from headgate.destinations.nats import JetStream, NatsDestination
 from headgate.embedded import Endpoints
-from tests.gateway.servers import new_database
+from tests.gateway.servers import GatewayThread, new_database, running
 
 from .conftest import Shop
 
@@ -31,6 +37,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TOKEN = "s3cret-of-the-browser"
 EVIL = "<svg/onload=alert(1)>"
 EVIL_SUBJECT = "<svg/onload=alert(1)//"  # NATS takes neither a blank nor >; a browser would take this, too
+GROUP = "readers <svg/onload=alert(1)>"
 EVIL_TABLE = '"><img src=x onerror=alert(1)>'
 WAIT_MS = 60_000  # the machine may be busy
 NARROW = 'mode = "allowlist"\nallowlist = [{ topic = "browser.orders" }]'
@@ -77,8 +84,39 @@ topic = "t"
 """
 
 
+# As a relay tells them that has met somebody who names things.
+COUNTERS: dict[str, Any] = {
+    "received": 5, "accepted": 3, "held": 0, "seq": 3, "unverified_fraction": 0.0, "hosts": {"active": 1},
+    "dropped": {EVIL: 2}, "warnings": {EVIL_TABLE: 1}, "latest": [{"seq": 3, "did": EVIL, "says": EVIL_TABLE}],
+}  # fmt: skip
+OVERVIEW: dict[str, Any] = {
+    "hosts": [{"hostname": EVIL_TABLE, "status": "active", "connected": True, "cursor": 9, "accounts": 2,
+               "failures": 1, "last_seen": 1e9, "received": 5, "accepted": 3, "pending": 0, "dropped": {EVIL: 2}}],
+    "host_count": 1,
+    "consumers": [{"number": 1, "address": "127.0.0.1", "path": "/subscribe", "query": EVIL, "since": 1e9,
+                   "waiting_bytes": 7}],
+    "consumer_count": 1,
+    "account_count": 2,
+    "taken_down": [{"did": EVIL, "host": EVIL_TABLE, "status": "takendown"}],
+    "drops": [{"at": 1e9, "did": EVIL, "host": EVIL, "seq": 1, "kind": "#commit", "reason": EVIL, "detail": EVIL}],
+}  # fmt: skip
+
+
 class LookedAt(Shop):
-    """A shop that remembers a snapshot of a table with a hostile name."""
+    """A shop with a gateway, a broker and a relay, and a snapshot; names in all of them are hostile."""
+
+    found = Stores()
+
+    def stores(self) -> Stores:
+        return self.found
+
+    def status(self) -> dict[str, Any]:
+        server = {"status": "running", "url": "http://127.0.0.1:1", "advertised": "127.0.0.1:1", "connections": 1,
+                  "restarts_total": 0, "error": None, "troubles": {}}  # fmt: skip
+        return super().status() | {"gateway": server, "relay": server | {"counters": COUNTERS}}
+
+    def relay_metrics(self) -> dict[str, Any] | None:
+        return {"overview": OVERVIEW}
 
     def snapshots(self) -> list[dict[str, Any]]:
         return [
@@ -141,6 +179,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints, spark:
         old.mkdir(parents=True)
         (old / "state.json").write_text('{"version": 99}')
         shop = LookedAt(directory / "headgate.toml", spark)
+        shop.found = Stores(gateway_url=database, broker_url=database)
+        with psycopg.connect(database, autocommit=True) as connection:
+            install(connection)
+            connection.execute("set search_path to headgate")
+            connection.execute("select subscribe(%s)", [EVIL])
+            connection.execute("select publish(%s, to_jsonb(%s::text)), poll_for_events()", [EVIL, EVIL_TABLE])
         server = ControlServer(shop, "127.0.0.1", 0, TOKEN)
         server.start()
         for supervisor in shop.supervisors:
@@ -152,6 +196,28 @@ def world(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints, spark:
         for supervisor in shop.supervisors:
             supervisor.stop()
         assert all(supervisor.join(60) for supervisor in shop.supervisors)
+
+
+@pytest.fixture(scope="module")
+def gateway(world: World) -> Iterator[GatewayThread]:
+    """A gateway with a topic whose messages are hostile, and a group that reads it."""
+    with running(world.database) as started:
+        servers = {"bootstrap.servers": started.bootstrap}
+        admin = AdminClient({**servers})
+        admin.create_topics([NewTopic("browsed", 2, 1)])["browsed"].result(60)
+        producer = Producer({**servers})
+        producer.produce("browsed", EVIL_TABLE, EVIL, 0, headers=[(EVIL, EVIL_TABLE.encode())])
+        assert producer.flush(60) == 0
+        consumer = Consumer(
+            {**servers, "group.id": GROUP, "client.id": EVIL, "auto.offset.reset": "earliest",
+             "enable.auto.commit": False}
+        )  # fmt: skip
+        consumer.subscribe(["browsed"])
+        message = consumer.poll(60)
+        assert message is not None
+        consumer.commit(message=message, asynchronous=False)
+        yield started
+        consumer.close()
 
 
 @pytest.fixture(scope="module")
@@ -298,6 +364,60 @@ def test_hostile_names_headers_and_values_stay_text(world: World, page: Page) ->
     assert page.locator("main img, svg[onload]").count() == 0
 
 
+def test_messages_of_a_topic_are_browsed_and_one_is_produced(world: World, page: Page, gateway: GatewayThread) -> None:
+    page.goto("/dashboard/gateway")
+    page.get_by_role("link", name="browsed").click()
+    message = page.locator(".messages li").first
+    message.locator("summary").click()
+    expect(message.locator("pre")).to_have_text(EVIL_TABLE)
+    expect(message.locator("dl")).to_contain_text(EVIL)
+    page.get_by_text("Produce a message …").click()
+    page.get_by_label("Key", exact=True).fill("by hand")
+    page.get_by_label("Headers").fill(f"note: {EVIL}")
+    page.get_by_label("Value", exact=True).fill('{"made": "here"}')
+    page.get_by_role("button", name="Produce to browsed").click()
+    expect(page.locator(".told")).to_contain_text("one message was written to browsed")
+    made = page.locator(".messages li", has_text="by hand")  # the page brings it by itself
+    expect(made).to_have_count(1, timeout=WAIT_MS)
+    made.locator("summary").click()
+    expect(made.locator("pre")).to_contain_text('"made": "here"')
+    page.get_by_label("Shown as").select_option("hex")
+    page.get_by_label("Containing").fill("7b 22 6d")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".messages li")).to_have_count(1, timeout=WAIT_MS)
+    page.get_by_text("Settings, 0 of them set").click()
+    expect(page.locator("#part-topic")).to_contain_text("retention.ms")
+
+
+def test_a_group_shows_its_members_and_the_lag_of_each_partition(
+    world: World, page: Page, gateway: GatewayThread
+) -> None:
+    page.goto("/dashboard/gateway")
+    page.get_by_role("link", name=GROUP).click()
+    members = page.get_by_role("group", name="Table: members")
+    expect(members).to_contain_text(EVIL)
+    expect(members).to_contain_text("browsed:0, browsed:1")
+    lag = page.get_by_role("group", name="Table: lag by partition").locator("tbody tr")
+    expect(lag.locator("td").nth(1)).to_have_text("1")  # committed
+
+
+def test_what_servers_tell_stays_text(world: World, page: Page, gateway: GatewayThread) -> None:
+    for path, texts in (
+        ("gateway", (GROUP,)),
+        (f"gateway/group?name={quote(GROUP)}", (EVIL,)),
+        (f"gateway/topic?name=browsed&text={quote(EVIL)}", (EVIL,)),
+        (f"gateway/topic?name={quote(EVIL_TABLE)}", ("There is no such topic",)),
+        ("broker", (EVIL, EVIL_TABLE)),
+        ("relay", (EVIL, EVIL_TABLE)),
+    ):
+        page.goto(f"/dashboard/{path}")
+        for text in texts:
+            expect(page.locator("main")).to_contain_text(text)
+        expect(page.locator("#state")).to_have_text("live", timeout=WAIT_MS)
+        assert page.locator("main img, main svg[onload]").count() == 0, path
+    assert "this cannot be shown" not in page.content()
+
+
 def test_a_wrong_token_and_a_foreign_host_are_refused(world: World, browser: Browser) -> None:
     context = browser.new_context(base_url=world.url)
     page = context.new_page()
@@ -339,11 +459,14 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 PATHS = (
     "/", "/dashboard/pipelines/shop", "/dashboard/pipelines/broken", "/dashboard/destinations", "/dashboard/events",
     "/dashboard/dead-letters", "/dashboard/dead-letters/shop", "/dashboard/snapshots", "/dashboard/explain",
-    "/dashboard/gateway", "/dashboard/broker", "/dashboard/relay", "/dashboard/pipelines/none",
+    "/dashboard/gateway", "/dashboard/gateway/topic?name=browsed", f"/dashboard/gateway/group?name={quote(GROUP)}",
+    "/dashboard/gateway/topic?name=none", "/dashboard/broker", "/dashboard/relay", "/dashboard/pipelines/none",
 )  # fmt: skip
 
 
-def test_everybody_can_use_every_page(world: World, logged_in: BrowserContext, axe: str) -> None:
+def test_everybody_can_use_every_page(
+    world: World, logged_in: BrowserContext, gateway: GatewayThread, axe: str
+) -> None:
     page = logged_in.new_page()
     found = []
     for path in PATHS:
