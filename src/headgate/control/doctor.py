@@ -84,6 +84,8 @@ def _status(ask: Ask | None) -> Any:
     answer = ask("/status")
     for pipeline in answer["pipelines"]:
         pipeline["routing"].pop("unmatched_samples", None)  # values of rows
+    if (broker := answer.get("broker")) and " is parked: " in (broker.get("problem") or ""):
+        broker["problem"] = broker["problem"].partition(": ")[0]  # behind it, PostgreSQL's words of a row's value
     for name in ("relay", "broker", "gateway"):
         if answer.get(name):
             answer[name].get("counters", {}).pop("latest", None)

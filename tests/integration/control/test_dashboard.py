@@ -171,7 +171,8 @@ def test_the_broker_is_shown(shop: BrokerShop, client: httpx.Client, database: s
         secret = "whsec_bm90IGZvciBleWVz"
         db.execute("select register_webhook_v1('crm', 'true', '{}', 'https://crm.example/t0ken', %s)", [secret])
     page = _fresh(shop)
-    for text in ("mailer", "user.&lt;b&gt;", "no &lt;i&gt;good", "https://crm.example", "parked", "next in"):
+    for text in ("mailer", "user.&lt;b&gt;", "no &lt;i&gt;good", "https://crm.example", "parked", "next in",
+                 "Subscriptions", "(e.payload -&gt;&gt; &#39;v&#39;)::int &gt; 3", "matched"):  # fmt: skip
         assert text in page, text
     for text in (secret, "t0ken", "<b>abc"):
         assert text not in page, text

@@ -71,11 +71,20 @@ def test_a_report_has_everything_and_no_secret(tmp_path: Path, endpoints: Endpoi
     status = {
         "pipelines": [{"pipeline": "cdc", "error": {"message": "bad s3cret-kafka"},
                        "routing": {"unmatched_samples": ["a-row-value"]}}],
+        "broker": {"problem": 'subscription 5 of the group g is parked: invalid input "a-row-value"'},
         "relay": {"counters": {"latest": ["a-row-value"]}},
     }  # fmt: skip
     answers = {"/status": status, "/pipelines": status, "/pipelines/cdc/offsets": {"reached": "0/1"}}
     text = gather(config, lambda path: json.loads(json.dumps(answers[path])))
-    for part in ("pyspark", '"slot": "s"', "duplicate key", "after the statement", "cannot be had", '"reached": "0/1"'):
+    for part in (
+        "pyspark",
+        '"slot": "s"',
+        "duplicate key",
+        "subscription 5 of the group g is parked",
+        "after the statement",
+        "cannot be had",
+        '"reached": "0/1"',
+    ):
         assert part in text, part
     for secret in (*secrets, "a-row-value", "pass-of-a-url", "someone"):
         assert secret not in text, secret

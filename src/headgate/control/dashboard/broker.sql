@@ -9,6 +9,14 @@ select jsonb_build_object(
     from (select * from group_status order by group_id limit 100) as s) as g),
   'group_count', (select count(*) from subscription_groups),
   'subscription_count', (select count(*) from subscriptions where expired_at is null),
+  'subscriptions', (select coalesce(jsonb_agg(s order by s.parked_at, s.failures desc nulls last, s.id desc), '[]') from (
+    select s.id, s.group_id, left(s.conditions_sql, 200) as condition, left(nullif(s.params, '{}')::text, 200) as params,
+      s.parked_at, s.resuming, s.failures, extract(epoch from now() - s.last_active_at) as active_s,
+      (select count(*) from (select from subscription_topics as t where t.subscription_id = s.id limit 1000) as t) as topics
+    from subscription_status as s where s.id in (
+      (select p.subscription_id from parked_subscriptions as p order by p.at desc limit 20)
+      union (select f.subscription_id from subscription_failures as f limit 20)
+      union (select n.id from subscriptions as n where n.expired_at is null order by n.id desc limit 50))) as s),
   'parked', (select coalesce(jsonb_agg(p), '[]') from (
     select subscription_id, group_id, conditions_sql as source, error, event_id as event,
       extract(epoch from now() - at) as age_s
