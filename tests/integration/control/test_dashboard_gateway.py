@@ -21,8 +21,11 @@ from headgate.control.dashboard.gateway import find_group, find_messages, find_t
 from headgate.embedded import Endpoints
 from headgate.model import UsageError
 from tests.gateway.servers import GatewayThread, new_database, running
+from tests.stock import stock_url
 
 from .conftest import ROUTED, Shop, serving
+
+__all__ = ["stock_url"]
 
 TOKEN = "s3cret-of-the-gateway"
 EVIL = '"><img src=x onerror=alert(1)>'
@@ -195,6 +198,24 @@ def test_lists_are_bounded_and_can_be_searched(orders: Stores, gateway: GatewayT
     assert find_messages(orders, {"name": "wide"})["of"] == "partition 0"  # never of hundreds at once
 
 
+def test_a_server_as_debian_has_it_answers(stock_url: str) -> None:
+    with new_database(stock_url) as url, running(url) as gateway:
+        create(gateway, NewTopic("orders", 2, 1))
+        stores = Stores(gateway_url=url)
+        assert produce(stores, {"topic": "orders", "partition": "1", "value": "v", "headers": "a: b"})
+        _until(lambda: bool(browse(stores)["messages"]))
+        assert positions(browse(stores)) == positions(browse(stores, partition="1", offset="0")) == ["1:0"]
+        consumer = Consumer({"bootstrap.servers": gateway.bootstrap, "group.id": "g", "enable.auto.commit": False,
+                             "auto.offset.reset": "earliest"})  # fmt: skip
+        with closing(consumer):
+            consumer.subscribe(["orders"])
+            consumer.commit(message=_message(consumer), asynchronous=False)
+            group = find_group(stores, "g")
+        assert group is not None
+        assert [(each["partition"], each["lag"], bool(each["owner"])) for each in group["partitions"]] == [(1, 0, True)]
+        assert [each["name"] for each in read_gateway(stores)["topics"]] == ["orders"]
+
+
 def test_one_message_is_written_by_hand(client: httpx.Client, gateway: GatewayThread, orders: Stores) -> None:
     page = client.get("/dashboard/gateway/topic?name=orders").text
     assert "Produce to orders" in page
@@ -217,6 +238,7 @@ def test_one_message_is_written_by_hand(client: httpx.Client, gateway: GatewayTh
         ({"topic": "none"}, "there is no topic none"),
         ({"partition": "7"}, "there is no partition 7"),
         ({"partition": "-1"}, "is not a number"),
+        ({"partition": str(10**17)}, "there is no partition 1000"),
         ({"key": "xyz", "key_form": "hex"}, "the key is not in hex"),
         ({"value_form": "avro"}, "the value is text, hex or none"),
         ({"headers": "no colon"}, "a name, a colon and a value"),

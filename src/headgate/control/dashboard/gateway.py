@@ -27,6 +27,7 @@ _SCANNED = 200  # where only some are wanted
 _MOST_PARTITIONS = 16  # of which the newest messages are looked for at once
 _MOST_OWNED = 20  # partitions of a member that are written out
 _MOST_HEADERS = 50
+_MOST_PARTITION = 2**31 - 1
 _SETTINGS = {"statement_timeout": "5s"}
 _CONNECT_S = 2
 
@@ -126,7 +127,7 @@ def produce(stores: Stores, fields: Mapping[str, str]) -> str:
         "key": _bytes(fields.get("key", ""), fields.get("key_form", ""), "the key"),
         "value": _bytes(fields.get("value", ""), fields.get("value_form", ""), "the value"),
         "headers": Jsonb(_headers(fields.get("headers", ""))),
-        "partition": _whole(fields.get("partition", "")),
+        "partition": _partition(fields.get("partition", "")),
     }
     statement = b"select kafka.produce(%(topic)s, %(key)s::bytea, %(value)s::bytea, %(headers)s, %(partition)s)"
     try:
@@ -166,6 +167,13 @@ def _headers(text: str) -> list[tuple[str, str]]:
 
 def _one(stores: Stores, name: str, **asked: object) -> dict[str, Any] | None:
     return None if stores.gateway_url is None else read_one(stores.gateway_url, _SCHEMA, name, **asked)
+
+
+def _partition(text: str) -> int | None:
+    found = _whole(text)
+    if found is not None and found > _MOST_PARTITION:
+        raise UsageError(f"there is no partition {found}", remedy="leave it empty, or see the topic's page")
+    return found
 
 
 def _whole(text: str) -> int | None:

@@ -13,7 +13,8 @@ from headgate.postgres import open_connection
 
 __all__ = ["Stores", "open_store", "read_broker", "read_one"]
 
-_SETTINGS = {"statement_timeout": "2s", "default_transaction_read_only": "on"}
+# Compiling a query takes longer than any of ours does.
+_SETTINGS = {"statement_timeout": "2s", "default_transaction_read_only": "on", "jit": "off"}
 _CONNECT_S = 2
 
 
