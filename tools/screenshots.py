@@ -31,6 +31,7 @@ _PAGES = {
     "dashboard.png": "/",
     "dashboard-pipeline.png": "/dashboard/pipelines/orders",
     "dashboard-events.png": "/dashboard/events?destination=changes",
+    "dashboard-topic.png": "/dashboard/gateway/topic?name=cdc.shop.orders.insert",
 }
 
 
