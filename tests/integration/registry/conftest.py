@@ -1,0 +1,82 @@
+"""A database for each test on Debian's PostgreSQL, and registries that serve it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from queue import Queue
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from headgate.registry.http.server import RegistryServer
+from headgate.registry.options import RegistryOptions
+from tests.stock import stock_url
+
+__all__ = ["stock_url"]
+
+Serve = Callable[..., RegistryServer]
+
+
+@pytest.fixture
+def database(stock_url: str) -> Iterator[str]:
+    name = f"registry_{uuid4().hex[:12]}"
+    with psycopg.connect(stock_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        yield make_conninfo(stock_url, dbname=name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+@contextmanager
+def _running(options: RegistryOptions) -> Iterator[RegistryServer]:
+    told: Queue[Any] = Queue()
+
+    async def work() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        async with RegistryServer.open(options) as server:
+            told.put((server, loop, stop))
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(work())
+        except BaseException as error:
+            told.put(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    found = told.get(timeout=60)
+    if isinstance(found, BaseException):
+        thread.join()
+        raise found
+    server, loop, stop = found
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+@pytest.fixture
+def serve(database: str) -> Iterator[Serve]:
+    """Start a registry on the test's database, on a free port."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> RegistryServer:
+            given: dict[str, Any] = {"postgres_url": database, "port": 0} | options
+            return stack.enter_context(_running(RegistryOptions(**given)))
+
+        yield start
+
+
+@pytest.fixture
+def registry(serve: Serve) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=serve().url, timeout=60) as client:
+        yield client
