@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, collectors
+from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, REGISTRY_KEYS, collectors
 from headgate.gateway.metrics import Metrics
 from headgate.relay.metrics import RelayCollector
 from headgate.relay.service import RelaySettings, open_relay
@@ -20,8 +20,9 @@ __all__ = ["metrics_page"]
 
 _INTRODUCTION = """
 `GET /metrics` of the control plane has the metrics of pipelines, and, where they run beside them, those of the gateway,
-the broker and the relay; a relay also has its own page, with the counts of hosts. Both have the usual `process_*` ones.
-Counters end in `_total`, as Prometheus wants it. [Deployment](../deployment.md#watch) says what to alert on.
+the broker, the schema registry and the relay; a relay also has its own page, with the counts of hosts. Both have the
+usual `process_*` ones. Counters end in `_total`, as Prometheus wants it. [Deployment](../deployment.md#watch) says what
+to alert on.
 """
 _RELAY = """
 What a relay serves at its own `/metrics`. Beside pipelines the control plane has them, too, without those of single
@@ -31,13 +32,15 @@ hosts, and with `headgate_relay_up` and `headgate_relay_restarts_total`.
 
 def metrics_page() -> str:
     """Return the page of every metric."""
-    pipelines, gateway, broker = collectors(
-        [], [], _gateway(), dict.fromkeys(BROKER_KEYS, 0) | {"dispatch_timings": Timings().as_dict()}
+    broker_told = dict.fromkeys(BROKER_KEYS, 0) | {"dispatch_timings": Timings().as_dict()}
+    pipelines, gateway, broker, registry = collectors(
+        [], [], _gateway(), broker_told, registry=dict.fromkeys(REGISTRY_KEYS, 0)
     )
     parts = [
         f"## Pipelines\n\n{_table(pipelines.collect())}",
         f"## Gateway\n\n{_table(gateway.collect())}",
         f"## Broker\n\n{_table(broker.collect())}",
+        f"## Schema registry\n\n{_table(registry.collect())}",
         f"## Relay\n\n{_RELAY}\n\n{_table(asyncio.run(_relay()))}",
     ]
     return page("Metrics reference", "what is exported", _INTRODUCTION, *parts)

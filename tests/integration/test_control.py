@@ -49,6 +49,9 @@ class Fake:
     def relay_metrics(self) -> dict[str, Any] | None:
         return {"connections": 3, "events_total": 7, "latest": []}
 
+    def registry_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def broker_metrics(self) -> dict[str, Any] | None:
         return None
 

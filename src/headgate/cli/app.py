@@ -47,6 +47,7 @@ _COMMANDS = {
     "run": "Run every enabled pipeline until Ctrl-C, SIGTERM or POST /shutdown.",
     "bridge": "Stream every committed change of a publication to NATS JetStream, until Ctrl-C.",
     "gateway": "Let Kafka clients write to and read from PostgreSQL, until Ctrl-C.",
+    "registry": "Keep Avro, JSON and Protobuf schemas in PostgreSQL for Confluent's clients, until Ctrl-C.",
     "snapshot": "Make a snapshot of a table, which consumers then find in NATS.",
     "status": "Show the pipelines of the running headgate: state, rows, rate, lag, last error with its remedy.",
     "top": "Watch the running headgate in a terminal: health with cause and remedy, throughput, lag, slots.",

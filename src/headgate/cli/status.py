@@ -45,7 +45,7 @@ def status(config: ConfigOption = None, url: ControlUrlOption = None, as_json: J
 
 def _servers(answer: dict[str, Any]) -> dict[str, Any]:
     """What runs beside the pipelines."""
-    return {name: answer[name] for name in ("gateway", "broker", "relay") if answer.get(name)}
+    return {name: answer[name] for name in ("gateway", "broker", "registry", "relay") if answer.get(name)}
 
 
 def _show(url: str, answer: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def _screen(status: dict[str, Any], rates: Rates, address: str) -> RenderableTyp
     parts: list[RenderableType] = [_totals(status, address), "", _table(pipelines, rates), *_troubles(pipelines)]
     if slots := [each for each in pipelines if "slot" in each["source_details"]]:
         parts += ["", _slots(slots)]
-    parts += [_server(name, status[name]) for name in ("gateway", "broker", "relay") if status.get(name)]
+    parts += [_server(name, status[name]) for name in ("gateway", "broker", "registry", "relay") if status.get(name)]
     return Group(*parts)
 
 

@@ -11,13 +11,13 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from headgate.config.base import Duration, SecretText, Section, Size
 from headgate.runtime.access import is_loopback
 
-__all__ = ["GatewaySection"]
+__all__ = ["GatewaySection", "long_enough"]
 
 _ADVERTISED = r"^([^:\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104  named, not bound
 
 
-def _long_enough(secret: SecretStr) -> SecretStr:
+def long_enough(secret: SecretStr) -> SecretStr:
     """An environment variable that happens to be empty must not open the door."""
     if len(secret.get_secret_value()) < 8:
         raise ValueError("a password has at least 8 characters")
@@ -38,7 +38,7 @@ class GatewaySection(Section):
         pattern=_ADVERTISED,
         description="`host:port` that clients are told to connect to; as a rule the address that they reach it by.",
     )
-    users: dict[str, Annotated[SecretText, AfterValidator(_long_enough)]] = Field(
+    users: dict[str, Annotated[SecretText, AfterValidator(long_enough)]] = Field(
         default_factory=dict, description="Names and passwords, for SASL PLAIN and SCRAM. None: anybody may connect."
     )
     tls_cert: Path | None = Field(None, description="Certificate (PEM). With it the port speaks TLS only.")

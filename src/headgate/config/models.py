@@ -11,6 +11,7 @@ from headgate.config.base import Duration, Name, SecretText, Section, Size
 from headgate.config.broker import BrokerSection
 from headgate.config.destinations import DestinationSection
 from headgate.config.gateway import GatewaySection
+from headgate.config.registry import RegistrySection
 from headgate.config.relay import RelaySection
 from headgate.config.routing import RouteTransform, RoutingSection
 from headgate.config.sources import SourceSection
@@ -253,6 +254,7 @@ class Config(Section):
     control: ControlSection = Field(default_factory=ControlSection, description="The HTTP control plane.")
     gateway: GatewaySection = Field(default_factory=GatewaySection, description="The Kafka gateway.")
     broker: BrokerSection = Field(default_factory=BrokerSection, description="The broker's HTTP server.")
+    registry: RegistrySection = Field(default_factory=RegistrySection, description="The schema registry.")
     relay: RelaySection = Field(default_factory=RelaySection, description="The AT Protocol relay.")
     logging: LoggingSection = Field(default_factory=LoggingSection, description="Logs on standard error.")
     sources: dict[Name, SourceSection] = Field(default_factory=dict, description="Where rows come from, by name.")

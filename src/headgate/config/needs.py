@@ -35,6 +35,8 @@ def needs_of(config: Config) -> Needs:
     sections = [*used_sources(config).values(), *used_destinations(config).values()]
     used = {each.uses for each in sections if getattr(each, "url", None) is None}
     return Needs(
-        postgres="postgres" in used or config.gateway.enabled or (config.broker.enabled and config.broker.url is None),
+        postgres="postgres" in used
+        or config.gateway.enabled
+        or any(each.enabled and each.url is None for each in (config.broker, config.registry)),
         nats="nats" in used,
     )

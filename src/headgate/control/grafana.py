@@ -115,6 +115,13 @@ PANELS: dict[str, tuple[Panel, ...]] = {
         Panel("Dispatch", "s", ((_quantile(0.5, names.BROKER_DISPATCH_SECONDS, ""), "median"),
                                 (_quantile(0.99, names.BROKER_DISPATCH_SECONDS, ""), "99 %"))),
     ),
+    "Schema registry": (
+        Panel("Requests", "reqps", ((_rate(names.REGISTRY_ANSWERED, ""), "answered"),
+                                    (_rate(names.REGISTRY_REFUSED, ""), "refused"),
+                                    (_rate(names.REGISTRY_FAILED, ""), "failed"))),
+        Panel("Subjects and schemas", "short", ((names.REGISTRY_SUBJECTS, "subjects"),
+                                                (names.REGISTRY_SCHEMAS, "schemas"))),
+    ),
     "Relay": (
         Panel("Events", "ops", ((_rate(names.RELAY_EVENTS_RECEIVED, ""), "received"),
                                 (_rate(names.RELAY_EVENTS_ACCEPTED, ""), "sent on"))),
@@ -159,6 +166,8 @@ ALERTS = (
     Alert("HeadgateGatewayTrouble", f"{names.GATEWAY_TROUBLE} == 1", "5m", "warning",
           "A part of the gateway does not work: {{ $labels.part }}", "headgate status names the cause"),
     Alert("HeadgateBrokerDown", f"{names.BROKER_UP} == 0", "1m", "critical", "The broker does not serve",
+          "headgate status names the cause"),
+    Alert("HeadgateRegistryDown", f"{names.REGISTRY_UP} == 0", "1m", "critical", "The schema registry does not serve",
           "headgate status names the cause"),
     Alert("HeadgateBrokerOverrun", f"{names.BROKER_OVERRUN} > 0", "1m", "critical",
           "A group of the broker lagged too far and has lost events", "headgate broker groups"),

@@ -22,7 +22,7 @@ from headgate.model import Status
 from headgate.model import metric_names as names
 from headgate.pipeline.report import Report
 
-__all__ = ["BROKER_KEYS", "CONTENT_TYPE", "GATEWAY_KEYS", "collectors", "render"]
+__all__ = ["BROKER_KEYS", "CONTENT_TYPE", "GATEWAY_KEYS", "REGISTRY_KEYS", "collectors", "render"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -158,6 +158,17 @@ _BROKER: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, st
         "Events that webhooks did not take, now dead letters.",
         "webhook_events_buried_total",
     ),
+)
+
+
+_REGISTRY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, str], ...] = (
+    (GaugeMetricFamily, names.REGISTRY_SUBJECTS, "Subjects that are not deleted.", "subjects"),
+    (GaugeMetricFamily, names.REGISTRY_SCHEMAS, "Schemas, each counted once.", "schemas"),
+    (GaugeMetricFamily, names.REGISTRY_CONNECTIONS, "Clients that are connected.", "connections"),
+    (CounterMetricFamily, names.REGISTRY_ANSWERED, "Requests answered.", "requests_answered_total"),
+    (CounterMetricFamily, names.REGISTRY_REFUSED, "Requests refused: incompatible, unknown.", "requests_refused_total"),
+    (CounterMetricFamily, names.REGISTRY_FAILED, "Requests that failed on our side.", "requests_failed_total"),
+    (CounterMetricFamily, names.REGISTRY_RESTARTS, "Times the registry was started again.", "restarts_total"),
 )
 
 
@@ -372,6 +383,19 @@ class _Broker(Collector):
         yield from _timed(self._told, "dispatch_timings", names.BROKER_DISPATCH_SECONDS, _DISPATCH)
 
 
+class _Registry(Collector):
+    """What the process of the schema registry has told."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+
+    def collect(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily(names.REGISTRY_UP, "1 while the schema registry serves.", value=self._told.get("up", 0))
+        for kind, name, text, key in _REGISTRY:
+            if key in self._told:
+                yield kind(name, text, value=self._told[key])
+
+
 class _Relay(Collector):
     """What the process of the relay has told: the metrics of its own page, without hosts."""
 
@@ -394,6 +418,7 @@ def _buckets(counts: Sequence[int]) -> Iterable[tuple[float | str, int]]:
     return zip([*LATENCY_BUCKETS_S, "+Inf"], counts, strict=True)
 
 
+REGISTRY_KEYS = tuple(key for _, _, _, key in _REGISTRY)
 GATEWAY_KEYS = tuple(key for _, _, _, key in _GATEWAY)
 BROKER_KEYS = tuple(key for _, _, _, key in _BROKER)
 
@@ -404,12 +429,14 @@ def collectors(
     gateway: Mapping[str, Any] | None = None,
     broker: Mapping[str, Any] | None = None,
     relay: Mapping[str, Any] | None = None,
+    registry: Mapping[str, Any] | None = None,
 ) -> list[Collector]:
     """Return the collectors of the metrics: of the pipelines, then of each server that runs beside them."""
     beside: list[tuple[Callable[[Mapping[str, Any]], Collector], Mapping[str, Any] | None]] = [
         (_Gateway, gateway),
         (_Broker, broker),
         (_Relay, relay),
+        (_Registry, registry),
     ]
     return [_Pipelines(reports, snapshots), *(kind(told) for kind, told in beside if told is not None)]
 
@@ -420,10 +447,11 @@ def render(
     gateway: Mapping[str, Any] | None = None,
     broker: Mapping[str, Any] | None = None,
     relay: Mapping[str, Any] | None = None,
+    registry: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return the metrics page, in the text format of Prometheus."""
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    for collector in collectors(reports, snapshots, gateway, broker, relay):
-        registry.register(collector)
-    return generate_latest(registry)
+    collected = CollectorRegistry()
+    ProcessCollector(registry=collected)
+    for collector in collectors(reports, snapshots, gateway, broker, relay, registry):
+        collected.register(collector)
+    return generate_latest(collected)

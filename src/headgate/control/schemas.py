@@ -124,7 +124,7 @@ SCHEMAS: dict[str, Schema] = {
             "doing": _maybe(_TEXT),
             "uptime_seconds": _NUMBER,
             "spark": _object({"master": _TEXT}),
-            **_fields(_maybe(refer("Server")), "gateway", "broker", "relay"),
+            **_fields(_maybe(refer("Server")), "gateway", "broker", "registry", "relay"),
         },
     ),
     "Server": _SERVER,

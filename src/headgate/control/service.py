@@ -21,6 +21,7 @@ from headgate.control.dashboard import Stores
 from headgate.control.gateway import GatewayProcess
 from headgate.control.http import ControlServer
 from headgate.control.pipelines import PipelineControl
+from headgate.control.registry import RegistryProcess
 from headgate.control.relay import RelayProcess
 from headgate.control.runfile import RunFile
 from headgate.control.spark import begin_java, open_spark
@@ -40,6 +41,7 @@ from headgate.pipeline.session import SparkSession, close_session
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.pipeline.turns import StartTurns
+from headgate.registry.configured import registry_options
 from headgate.snapshots import SnapshotService, open_snapshot_services
 from headgate.sources.postgres_snapshot.plan import table_name
 
@@ -83,6 +85,7 @@ class Service:
         self._server: ControlServer | None = None
         self._gateway: GatewayProcess | None = None
         self._broker: BrokerProcess | None = None
+        self._registry: RegistryProcess | None = None
         self._relay: RelayProcess | None = None
         self._run_file = RunFile(config.project.data_dir)
         self._state_lock = StateLock(config.project.data_dir)
@@ -103,7 +106,7 @@ class Service:
     def _start(self) -> None:
         config = self._config
         has_pipelines = any(pipeline.enabled for pipeline in config.pipelines.values())
-        has_server = config.gateway.enabled or config.broker.enabled or config.relay.enabled
+        has_server = any(each.enabled for each in (config.gateway, config.broker, config.registry, config.relay))
         if not has_pipelines and not has_server:
             raise ConfigError("there is no enabled pipeline", remedy="add a table [pipelines.NAME]; see: headgate init")
         self._state_lock.acquire()
@@ -116,6 +119,7 @@ class Service:
         specs = self._look_first(self.endpoints) if has_pipelines else []
         self._start_gateway(self.endpoints)
         self._start_broker(self.endpoints)
+        self._start_registry(self.endpoints)
         self._start_relay()
         if has_pipelines:
             self._start_pipelines(specs)
@@ -164,6 +168,14 @@ class Service:
         options = self._config.broker.options(url)
         self._broker = BrokerProcess(options)
         self._broker.start()
+
+    def _start_registry(self, endpoints: Endpoints) -> None:
+        if not self._config.registry.enabled:
+            return
+        self._say("starting the registry")
+        url = endpoints.postgres_url or self._config.postgres.url.get_secret_value()
+        self._registry = RegistryProcess(registry_options(self._config.registry, url))
+        self._registry.start()
 
     def _start_relay(self) -> None:
         if not self._config.relay.enabled:
@@ -227,12 +239,17 @@ class Service:
             "pipelines": [report.as_dict() for report in self.reports()],
             "gateway": self._gateway.status() if self._gateway else None,
             "broker": self._broker.status() if self._broker else None,
+            "registry": self._registry.status() if self._registry else None,
             "relay": self._relay.status() if self._relay else None,
         }
 
     def gateway_metrics(self) -> dict[str, Any] | None:
         """What the gateway has counted; None without one."""
         return self._gateway.metrics() if self._gateway else None
+
+    def registry_metrics(self) -> dict[str, Any] | None:
+        """What the registry has counted; None without one."""
+        return self._registry.metrics() if self._registry else None
 
     def relay_metrics(self) -> dict[str, Any] | None:
         """What the relay has counted; None without one."""
@@ -368,7 +385,7 @@ class Service:
             supervisor.stop()
         for supervisor in self.supervisors:
             supervisor.join(_STOP_TIMEOUT_S)
-        for server in (self._relay, self._gateway, self._broker):
+        for server in (self._relay, self._registry, self._gateway, self._broker):
             if server is not None:
                 server.stop()
         self._run_file.remove()

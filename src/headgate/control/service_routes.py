@@ -35,6 +35,8 @@ class Controlled(SnapshotMaker, Protocol):
 
     def broker_metrics(self) -> dict[str, Any] | None: ...
 
+    def registry_metrics(self) -> dict[str, Any] | None: ...
+
     def relay_metrics(self) -> dict[str, Any] | None: ...
 
     def stores(self) -> Stores: ...
@@ -62,7 +64,8 @@ class _Handlers:
         states = {report.pipeline: report.status.value for report in reports}
         failing = {report.pipeline: report.failures_in_row for report in reports if report.failures_in_row}
         status = service.status()
-        states |= {name: status[name]["status"] for name in ("gateway", "broker", "relay") if status.get(name)}
+        beside = ("gateway", "broker", "registry", "relay")
+        states |= {name: status[name]["status"] for name in beside if status.get(name)}
         is_up = status["phase"] == "running" and bool(states) and all(state == "running" for state in states.values())
         good = is_up and not failing
         answer = {"ready": good, "pipelines": states} | ({"failures_in_row": failing} if failing else {})
@@ -73,8 +76,8 @@ class _Handlers:
 
     async def metrics(self, _: Request) -> Response:
         service = self._service()
-        gateway, broker = service.gateway_metrics(), service.broker_metrics()
-        page = metrics.render(service.reports(), service.snapshots(), gateway, broker, service.relay_metrics())
+        told = service.gateway_metrics(), service.broker_metrics(), service.relay_metrics(), service.registry_metrics()
+        page = metrics.render(service.reports(), service.snapshots(), *told)
         return Response(page, media_type=metrics.CONTENT_TYPE)
 
     async def stream_info(self, request: Request) -> Response:

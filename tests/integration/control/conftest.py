@@ -54,6 +54,9 @@ class Shop:
     def relay_metrics(self) -> dict[str, Any] | None:
         return {"connections": 3, "events_total": 7, "latest": []}
 
+    def registry_metrics(self) -> dict[str, Any] | None:
+        return None
+
     def broker_metrics(self) -> dict[str, Any] | None:
         return None
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from headgate import __version__
 from headgate.cli.grafana import grafana
 from headgate.control.grafana import ALERTS, PANELS
-from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, collectors, render
+from headgate.control.metrics import BROKER_KEYS, GATEWAY_KEYS, REGISTRY_KEYS, collectors, render
 from headgate.gateway.metrics import Metrics
 from headgate.model import metric_names
 from headgate.pipeline.acks import Acks
@@ -31,6 +31,8 @@ needs_promtool = pytest.mark.skipif(
 )
 GATEWAY = dict.fromkeys(GATEWAY_KEYS, 0) | Metrics().as_dict() | {"fetch_timings": Timings().as_dict()}
 BROKER = dict.fromkeys(BROKER_KEYS, 0) | {"up": 1, "dispatch_timings": Timings().as_dict()}
+
+REGISTRY = dict.fromkeys(REGISTRY_KEYS, 0) | {"up": 1}
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def _families(relay: dict[str, Any]) -> list[Metric]:
-    return [family for each in collectors([], [], GATEWAY, BROKER, relay) for family in each.collect()]
+    return [family for each in collectors([], [], GATEWAY, BROKER, relay, REGISTRY) for family in each.collect()]
 
 
 def _samples(family: Metric) -> set[str]:
@@ -110,7 +112,7 @@ def test_prometheus_has_nothing_against_the_metrics(relay: dict[str, Any]) -> No
     acks.observe(100.0, 100.2)
     acks.observe(100.0, 99.0)  # the clocks disagree
     reporter.acknowledged(acks)
-    page = render([reporter.report], (), GATEWAY, BROKER, relay)
+    page = render([reporter.report], (), GATEWAY, BROKER, relay, REGISTRY)
     assert f'headgate_build_info{{version="{__version__}"}} 1.0' in page.decode()
     for limit, count in (("0.05", 0), ("0.1", 1), ("5.0", 2), ("+Inf", 3)):
         assert f'headgate_batch_duration_seconds_bucket{{le="{limit}",pipeline="orders"}} {count}.0' in page.decode()

@@ -146,6 +146,24 @@ def test_a_gateway_and_kcat(page: str, url: str, tmp_path: Path) -> None:
         wait_until(lambda: terminal.play(shown) == f"{message}\n", "what the gateway takes out of the outbox")
 
 
+def test_a_schema_registry(url: str, tmp_path: Path) -> None:
+    page = "docs/registry.md"
+    (port,) = free_ports(1)
+    configure(tmp_path, url, f"[registry]\nport = {port}\n")
+    served = {"headgate registry": lambda printed: f"schema.registry.url=http://127.0.0.1:{port}" in printed}
+    with Terminal(tmp_path, {"8081": port}) as terminal:
+        answers = terminal.play(block(page, "headgate registry"), served)
+        assert answers.startswith('{"id":1}{"subject":"users-value","version":1,"id":1,')
+        refused = terminal.play(block(page, "curl -s -H 'content-type: application/json' 'http"))
+        assert "READER_FIELD_MISSING_DEFAULT_VALUE" in refused
+    (grants,) = [each.text for each in blocks(page) if each.language == "sql"]
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("create role registry_server")
+        admin.execute(grants.encode())
+        admin.execute("drop owned by registry_server")
+        admin.execute("drop role registry_server")
+
+
 def test_several_gateways_on_one_database(url: str, tmp_path: Path) -> None:
     first, second = free_ports(2)
     configure(tmp_path, url)

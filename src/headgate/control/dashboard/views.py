@@ -184,7 +184,7 @@ def slot_of(report: Report) -> dict[str, Any] | None:
 
 
 def _servers(scene: Scene) -> dict[str, Any]:
-    names = ("gateway", "broker", "relay")
+    names = ("gateway", "broker", "registry", "relay")
     return {"servers": [(name, scene.status[name]) for name in names if scene.status.get(name)]}
 
 
