@@ -168,3 +168,16 @@ def _turned(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _turned(each) for name, each in reversed(value.items())}
     return [_turned(each) for each in value] if isinstance(value, list) else value
+
+
+@given(st.data())
+def test_several_schemas_at_once_refuse_nothing_that_was_allowed(data: st.DataObject) -> None:
+    """The writer's schema is put together of parts, each with branches of its own."""
+    parts = data.draw(st.lists(_some(anyOf=st.lists(_plain, min_size=1, max_size=2), type=_TYPES), max_size=3))
+    old = {"allOf": [*parts, data.draw(_plain)]}
+    new = data.draw(_plain | versions(old) | st.fixed_dictionaries({"allOf": st.lists(_plain, min_size=1, max_size=2)}))
+    if read_problems(parsed(new), parsed(with_definitions(old, {}))):
+        return
+    was, becomes = jsonschema_rs.Draft202012Validator(old), jsonschema_rs.Draft202012Validator(new)
+    for value in data.draw(st.lists(values, min_size=10, max_size=30)):
+        assert becomes.is_valid(value) or not was.is_valid(value), value

@@ -39,21 +39,39 @@ def json_problems(reader: Document, writer: Document) -> list[Problem]:
 @dataclass(slots=True)
 class _Inclusion:
     comparison: Comparison = field(default_factory=Comparison)
+    _here: set[object] = field(default_factory=set)  # pairs that are being looked at for this very value
     _made: dict[tuple[int, str], Node] = field(default_factory=dict)  # nodes that stand in no document
     _kept: list[Any] = field(default_factory=list)  # so that their identity is not given to others
 
     def check(self, old: _Nodes, new: Node, path: str) -> list[Problem]:
-        """Return why a value of all `old` may be none of `new`."""
+        """Return why a value of all `old` may be none of `new`.
+
+        A pair that is being looked at may be assumed to fit only further inside of the value.
+        """
         key = (frozenset(map(_key, old)), _key(new))
-        return self.comparison.once(key, lambda: self._check(old, new, path))
+        if key in self._here:
+            return [Problem("NOT_COMPARED", path, "the comparison leads back to itself")]
+        self._here.add(key)
+        try:
+            return self.comparison.once(key, lambda: self._check(old, new, path))
+        finally:
+            self._here.discard(key)
+
+    def below(self, old: _Nodes, new: Node, path: str) -> list[Problem]:
+        """Return the same for a part of the value: a property or an item."""
+        here, self._here = self._here, set()
+        try:
+            return self.check(old, new, path)
+        finally:
+            self._here = here
 
     def _check(self, old: _Nodes, new: Node, path: str) -> list[Problem]:
         if new.value is True or new.value == {}:
             return []
-        old = self.flat(old)
+        given, old = old, self.flat(old)
         if facts.forbids(old) or not facts.types_of(old):
             return []
-        if any(self.alike(each, new) for each in old):
+        if any(self.alike(each, new) for each in (*given, *old)):
             return []
         if new.value is False:
             return [Problem("NOTHING_ALLOWED", path, "the reader allows nothing here, and the writer does")]
@@ -109,7 +127,7 @@ class _Inclusion:
                 waiting += [target] if target else []
                 continue
             waiting += [Node(node.document, each) for each in node.value.get("allOf", ())]
-            found.append(node)
+            found.append(self._without(node, "allOf") if "allOf" in node.value else node)
         return tuple(found)
 
     def alike(self, one: Node, other: Node) -> bool:
@@ -335,10 +353,10 @@ def _items(look: _Inclusion, old: _Nodes, new: Node, path: str) -> list[Problem]
     count = max(facts.prefix_length(old), facts.prefix_length([new]))
     for number in range(count if most is None else min(count, int(most))):
         (wanted,) = facts.item([new], number)
-        problems += look.check(facts.item(old, number), wanted, f"{path}/items/{number}")
+        problems += look.below(facts.item(old, number), wanted, f"{path}/items/{number}")
     if most is None or most > count:
         (wanted,) = facts.other_items([new])
-        problems += look.check(facts.other_items(old), wanted, f"{path}/items")
+        problems += look.below(facts.other_items(old), wanted, f"{path}/items")
     is_unique = any(each.value.get("uniqueItems") is True for each in old) or (most is not None and most <= 1)
     if new.value.get("uniqueItems") is True and not is_unique:
         problems.append(Problem("UNIQUE_ITEMS_ADDED", f"{path}/uniqueItems", "the writer may repeat items"))
@@ -371,10 +389,10 @@ def _properties(look: _Inclusion, old: _Nodes, new: Node, path: str) -> list[Pro
         wanted = [own[name]] if name in own else [additional]
         known = facts.property_named(old, name)
         for each in (*wanted, *patterns.values()):  # which names a pattern stands for is not asked
-            problems += look.check(known, Node(new.document, each), f"{path}/properties/{name}")
+            problems += look.below(known, Node(new.document, each), f"{path}/properties/{name}")
     others = facts.other_properties(old)
     for each in () if is_alike else (additional, *patterns.values()):
-        problems += look.check(others, Node(new.document, each), f"{path}/additionalProperties")
+        problems += look.below(others, Node(new.document, each), f"{path}/additionalProperties")
     return problems
 
 
@@ -383,7 +401,7 @@ def _names(look: _Inclusion, old: _Nodes, new: Node, path: str) -> list[Problem]
         return []
     theirs = [Node(each.document, each.value["propertyNames"]) for each in old if "propertyNames" in each.value]
     wanted = Node(new.document, new.value["propertyNames"])
-    return look.check((*theirs, look.of_type(new, "string")), wanted, f"{path}/propertyNames")
+    return look.below((*theirs, look.of_type(new, "string")), wanted, f"{path}/propertyNames")
 
 
 _RULES: tuple[_Rule, ...] = (_reference, _types, _values, _combined, _negated, _kept_alike)
