@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from headgate.registry.http.server import RegistryServer
 from headgate.registry.options import RegistryOptions
+from tests.servers import chosen_url
 from tests.stock import stock_url
 
 __all__ = ["stock_url"]
@@ -26,11 +27,17 @@ Serve = Callable[..., RegistryServer]
 
 
 @pytest.fixture
-def database(stock_url: str) -> Iterator[str]:
+def server_url(request: pytest.FixtureRequest) -> str:
+    """Debian's server, or the one that HEADGATE_TEST_POSTGRES names."""
+    return chosen_url() or str(request.getfixturevalue("stock_url"))
+
+
+@pytest.fixture
+def database(server_url: str) -> Iterator[str]:
     name = f"registry_{uuid4().hex[:12]}"
-    with psycopg.connect(stock_url, autocommit=True) as admin:
+    with psycopg.connect(server_url, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-        yield make_conninfo(stock_url, dbname=name)
+        yield make_conninfo(server_url, dbname=name)
         admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 

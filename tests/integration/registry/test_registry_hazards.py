@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -12,8 +14,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from headgate.embedded import Endpoints
 from headgate.model import AuthError
 from headgate.registry.install import install, prepare
+from tests.gateway.servers import new_database
+from tests.integration.broker.pooler import needs_pgbouncer, pgbouncer
 
 
 def schema(number: int) -> dict[str, str]:
@@ -127,3 +132,30 @@ def test_a_role_without_rights_is_told_what_it_lacks(database: str) -> None:
         admin.execute("create role registry_nobody login")
     with pytest.raises(AuthError, match="registry"):
         prepare(make_conninfo(database, user="registry_nobody"))
+
+
+@needs_pgbouncer
+def test_it_works_behind_a_pooler(serve: Any, endpoints: Endpoints) -> None:
+    with ExitStack() as stack:
+        database = stack.enter_context(new_database(str(endpoints.postgres_tcp_url)))
+        prepare(database)
+        url = stack.enter_context(pgbouncer(database, sessions=2))
+        server = serve(postgres_url=url)
+
+        def work(number: int) -> int:
+            with httpx.Client(base_url=server.url, timeout=120) as client:
+                return int(client.post("/subjects/s/versions", json=schema(number)).json()["id"])
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sorted(pool.map(work, range(8))) == list(range(1, 9))
+        assert httpx.get(f"{server.url}/subjects/s/versions").json() == list(range(1, 9))
+
+
+def test_a_client_that_stops_in_the_middle_of_its_body_holds_nobody_up(serve: Any) -> None:
+    server = serve()
+    host, port = server.url.removeprefix("http://").split(":")
+    with ExitStack() as stack:
+        for _ in range(50):
+            stalled = stack.enter_context(socket.create_connection((host, int(port))))
+            stalled.sendall(b"POST /subjects/s/versions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100000\r\n\r\n{")
+        assert httpx.post(f"{server.url}/subjects/s/versions", json=schema(1), timeout=60).json() == {"id": 1}
