@@ -5,7 +5,6 @@ Every statement names its tables in full and nothing is prepared, so a pooler su
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,12 +18,12 @@ from headgate.postgres.pool import make_pool
 from headgate.registry.errors import RefusedError
 from headgate.registry.statements import sql
 
-__all__ = ["Database", "Reference", "StoredSchema", "Transaction", "Version"]
+__all__ = ["POOL_SIZE", "Database", "Reference", "StoredSchema", "Transaction", "Version"]
 
-_POOL_SIZE = 8
+POOL_SIZE = 8
 _WAIT_S = 10.0  # for a connection
 _SETTINGS = "set local lock_timeout = '10s'; set local statement_timeout = '30s'"
-NO_DATABASE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+FAILURES = (psycopg.Error, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Database:
 
     def __post_init__(self) -> None:
         self._pool = make_pool(
-            _Connection, self.url, "headgate registry", size=_POOL_SIZE, configure=_nothing, prepare_threshold=None,
+            _Connection, self.url, "headgate registry", size=POOL_SIZE, configure=_nothing, prepare_threshold=None,
             timeout_s=_WAIT_S,
         )  # fmt: skip
 
@@ -118,10 +117,8 @@ class Database:
                 begin = "" if writes else "set transaction isolation level repeatable read, read only; "
                 await connection.execute((begin + _SETTINGS).encode())
                 yield Transaction(connection)
-        except NO_DATABASE as error:
+        except FAILURES as error:
             raise RefusedError(50001, f"Error in the backend data store: {type(error).__name__}: {error}") from error
-        except asyncio.CancelledError:
-            raise
 
 
 async def _nothing(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -85,13 +85,17 @@ where schema_id = %(id)s and (%(deleted)s or not is_deleted)
 order by subject collate "C", version offset %(offset)s limit %(limit)s
 
 -- name: all_versions
--- Versions of all subjects that begin with a prefix.
-select subject, version, schema_id from (
+-- Versions of all subjects that begin with a prefix, and how large their schemas are.
+with found as (
     select *, max(version) over (partition by subject) as latest from registry.versions
     where starts_with(subject, %(prefix)s) and (%(deleted)s or not is_deleted)
-) as v
-where not %(latest_only)s or version = latest
-order by subject collate "C", version offset %(offset)s limit %(limit)s
+), page as (
+    select * from found where not %(latest_only)s or version = latest
+    order by subject collate "C", version offset %(offset)s limit %(limit)s
+)
+select p.subject, p.version, p.schema_id, octet_length(s.body)
+from page as p join registry.schemas as s on s.id = p.schema_id
+order by p.subject collate "C", p.version
 
 -- name: settings
 -- What was set for all, and for this subject.

@@ -10,11 +10,11 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from headgate.registry import errors
-from headgate.registry.database import Database, Reference, StoredSchema, Transaction, Version
+from headgate.registry.database import POOL_SIZE, Database, Reference, StoredSchema, Transaction, Version
 from headgate.registry.schemas import InvalidSchemaError, Kind, Level, Referenced, Schema, incompatibilities, parse
 from headgate.registry.schemas.bounds import MOST_REFERENCES
 from headgate.registry.settings import Mode, Settings, read_settings
@@ -22,6 +22,7 @@ from headgate.registry.settings import Mode, Settings, read_settings
 __all__ = ["Draft", "Found", "Subjects"]
 
 _TRIES = 50
+_AT_ONCE = POOL_SIZE // 2
 _COMPARE_S = 60.0
 
 
@@ -51,9 +52,15 @@ class Subjects:
     """The subjects of a database."""
 
     database: Database
+    # Who compares keeps a connection meanwhile; the others are for those who only read.
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     async def register(self, subject: str, draft: Draft) -> int:
         """Make a schema the next version of a subject, unless it has it; return the schema's id."""
+        async with self._turns:
+            return await self._register(subject, draft)
+
+    async def _register(self, subject: str, draft: Draft) -> int:
         for _ in range(_TRIES):
             async with self.database.transaction() as reading:
                 stamp = await reading.stamp(subject)
@@ -73,7 +80,7 @@ class Subjects:
 
     async def find(self, subject: str, draft: Draft, *, deleted: bool = False) -> Found:
         """Return the version of a subject that has this schema."""
-        async with self.database.transaction() as reading:
+        async with self._turns, self.database.transaction() as reading:
             versions = await reading.versions(subject)
             if not any(deleted or not each.is_deleted for each in versions):
                 raise errors.no_subject(subject)
@@ -86,7 +93,7 @@ class Subjects:
 
     async def test(self, subject: str, draft: Draft, version: str | None) -> list[str]:
         """Return why a schema could not be registered; with a version, why it does not go with that one."""
-        async with self.database.transaction() as reading:
+        async with self._turns, self.database.transaction() as reading:
             versions = [each for each in await reading.versions(subject) if not each.is_deleted]
             if version is not None:
                 versions = [chosen(subject, versions, version)]

@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,39 @@ def test_it_speaks_tls(serve: Any, tmp_path: Path) -> None:
     assert httpx.get(f"{url}/subjects", verify=ssl.create_default_context(cafile=cert)).json() == []
     with pytest.raises(ConfigError, match="certificate"):
         serve(tls_cert=key, tls_key=cert)
+
+
+def test_lists_come_in_pages_and_are_never_cut_without_a_word(registry: httpx.Client, database: str) -> None:
+    for name in "abc":
+        register(registry, name, USER)
+    register(registry, "c", WITH_AGE)
+    assert registry.get("/subjects?offset=1&limit=1").json() == ["b"]
+    assert [each["version"] for each in registry.get("/schemas?latestOnly=true").json()] == [1, 1, 2]
+    assert [each["version"] for each in registry.get("/schemas?offset=2&limit=5").json()] == [1, 2]
+    refused(registry.get("/subjects?limit=some"), 422)
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            "insert into registry.versions (subject, version, schema_id)"
+            " select 's' || n, 1, 1 from generate_series(1, 10000) as n"
+        )
+    assert "10,000" in refused(registry.get("/subjects"), 422)
+    assert len(registry.get("/subjects?limit=10000").json()) == 10_000
+    with psycopg.connect(database) as connection:
+        connection.execute("update registry.schemas set body = repeat('x', 500000)")
+    assert "too large" in refused(registry.get("/schemas?limit=100"), 422)
+
+
+def test_many_who_compare_leave_room_for_those_who_read(registry: httpx.Client) -> None:
+    """Protobuf takes a process each; meanwhile the others are answered."""
+    url = str(registry.base_url)
+    texts = [f'syntax = "proto3"; message M{number} {{ string name = 1; }}' for number in range(24)]
+
+    def work(text: str) -> int:
+        return httpx.post(
+            f"{url}/subjects/s-{hash(text)}/versions", json=body(text, schemaType="PROTOBUF"), timeout=120
+        ).status_code
+
+    with ThreadPoolExecutor(24) as pool:
+        running = [pool.submit(work, text) for text in texts]
+        assert all(registry.get("/subjects").status_code == 200 for _ in range(20))
+        assert [each.result() for each in running] == [200] * 24

@@ -75,17 +75,19 @@ class Answers:
         deleted, only_deleted = flag(request, "deleted"), flag(request, "deletedOnly")
         values = _page(request) | {"deleted": deleted or only_deleted, "only_deleted": only_deleted}
         values["prefix"] = _plain_prefix(request.query_params.get("subjectPrefix", ""))
-        return [row[0] for row in await self._rows("subjects", values)]
+        return [row[0] for row in _whole(await self._rows("subjects", values))]
 
     async def all_schemas(self, request: Request) -> Any:
         values = _page(request) | {"deleted": flag(request, "deleted"), "latest_only": flag(request, "latestOnly")}
         values["prefix"] = _plain_prefix(request.query_params.get("subjectPrefix", ""))
         async with self._database.transaction() as reading:
-            rows = await reading.rows("all_versions", values)
-            schemas = await reading.schemas([schema_id for _, _, schema_id in rows])
+            rows = _whole(await reading.rows("all_versions", values))
+            if sum(size for *_, size in rows) > bodies.MOST_ANSWER:
+                raise errors.bad_request("the answer is too large: ask with limit and offset, or subjectPrefix")
+            schemas = await reading.schemas([schema_id for _, _, schema_id, _ in rows])
         return [
             bodies.found_answer(Found(subject, Version(version, schema_id, False), schemas[schema_id]))
-            for subject, version, schema_id in rows
+            for subject, version, schema_id, _ in rows
         ]
 
     async def schema(self, request: Request, schema_id: str) -> Any:
@@ -110,7 +112,7 @@ class Answers:
         values = _page(request) | {"id": _id(schema_id), "deleted": flag(request, "deleted")}
         async with self._database.transaction() as reading:
             await _schema_by_id(reading, schema_id)
-            return await reading.rows("places", values)
+            return _whole(await reading.rows("places", values))
 
     async def versions(self, request: Request, subject: str) -> Any:
         async with self._database.transaction() as reading:
@@ -205,8 +207,15 @@ class Text(str):
 
 
 def _page(request: Request) -> dict[str, Any]:
-    limit = min(number(request, "limit", bodies.MOST_ROWS), bodies.MOST_ROWS)
-    return {"offset": number(request, "offset", 0), "limit": limit}
+    limit = number(request, "limit", bodies.MOST_ROWS + 1)
+    return {"offset": number(request, "offset", 0), "limit": min(limit, bodies.MOST_ROWS + 1)}
+
+
+def _whole(rows: list[Any]) -> list[Any]:
+    """A list that was cut without a word would be taken for all there is."""
+    if len(rows) > bodies.MOST_ROWS:
+        raise errors.bad_request(f"there are more than {bodies.MOST_ROWS:,}: ask with limit and offset")
+    return rows
 
 
 def _plain_prefix(prefix: str) -> str:

@@ -21,6 +21,7 @@ __all__ = [
 
 MOST_BODY = 4 * MOST_CHARS
 MOST_ROWS = 10_000  # of a list, in one answer
+MOST_ANSWER = 32 << 20
 _MOST_NAME = 512
 _PATIENCE_S = 30.0  # for a body to arrive
 _MOST_INT = (1 << 31) - 1
