@@ -1,18 +1,20 @@
 """Installs the built wheel into empty environments, each with one extra, and uses it there: `make package`.
 
-    python -m tests.package [EXTRA ...]      none: core, gateway and relay; `all` takes a gigabyte
+    python -m tests.package [EXTRA ...]      none: core, gateway, registry and relay; `all` takes a gigabyte
 
 PostgreSQL comes from the environment that runs this; what is tried runs in the empty one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def try_core(environment: Environment, url: str) -> None:
     assert "hello ann" in environment.run("python", str(program), url)
     environment.run("python", "-c", "import headgate.consume")
     environment.run("headgate", "broker", "groups", "--postgres", url)
-    for command, extra in (("run", "spark"), ("gateway", "gateway"), ("relay", "relay")):
+    for command, extra in (("run", "spark"), ("gateway", "gateway"), ("relay", "relay"), ("registry", "registry")):
         assert f"pip install 'headgate[{extra}]'" in environment.run("headgate", command, "--help", status=4)
 
 
@@ -80,6 +82,25 @@ def try_gateway(environment: Environment, url: str) -> None:
     assert process.returncode == 0
 
 
+def try_registry(environment: Environment, url: str) -> None:
+    """A server that answers, and takes a schema of each kind."""
+    file = environment.directory / "headgate.toml"
+    file.write_text(f'[postgres]\nurl = "{url}"\n[registry]\nport = 0\n')
+    command = [str(environment.directory / "bin" / "headgate"), "registry", "--config", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            server = process.stdout.readline().strip().partition("=")[2]
+            texts = {"AVRO": '"int"', "JSON": "{}", "PROTOBUF": 'syntax = "proto3"; message M {}'}
+            for kind, text in texts.items():
+                body = json.dumps({"schema": text, "schemaType": kind}).encode()
+                with urllib.request.urlopen(f"{server}/subjects/{kind}/versions", body, timeout=60) as answer:
+                    assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+
+
 def try_relay(environment: Environment, url: str) -> None:
     """A network with liars: it ends well only if every honest event came out, and no lie."""
     environment.run("headgate", "relay", "simulate", "--seconds", "5")
@@ -92,6 +113,7 @@ def try_all(environment: Environment, url: str) -> None:
 TRIES: dict[str, Callable[[Environment, str], None]] = {
     "core": try_core,
     "gateway": try_gateway,
+    "registry": try_registry,
     "relay": try_relay,
     "all": try_all,
 }
@@ -103,7 +125,7 @@ def main(extras: list[str]) -> None:
         build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(built)]
         subprocess.run([*build, str(ROOT)], check=True)
         (wheel,) = built.iterdir()
-        for extra in extras or ["core", "gateway", "relay"]:
+        for extra in extras or ["core", "gateway", "registry", "relay"]:
             environment = Environment(Path(scratch) / extra, wheel, extra)
             TRIES[extra](environment, endpoints.postgres_tcp_url or "")
             count, megabytes = environment.size()
