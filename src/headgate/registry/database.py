@@ -5,6 +5,7 @@ Every statement names its tables in full and nothing is prepared, so a pooler su
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from headgate.registry.errors import RefusedError
 from headgate.registry.statements import sql
 
 __all__ = ["POOL_SIZE", "Database", "Reference", "StoredSchema", "Transaction", "Version"]
+
+_log = logging.getLogger(__name__)
 
 POOL_SIZE = 8
 _WAIT_S = 10.0  # for a connection
@@ -118,7 +121,8 @@ class Database:
                 await connection.execute((begin + _SETTINGS).encode())
                 yield Transaction(connection)
         except FAILURES as error:
-            raise RefusedError(50001, f"Error in the backend data store: {type(error).__name__}: {error}") from error
+            _log.warning("the database does not answer: %s", error)  # which says more than strangers should read
+            raise RefusedError(50001, f"Error in the backend data store: {type(error).__name__}") from error
 
 
 async def _nothing(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 from headgate.embedded import Endpoints
 from headgate.model import AuthError
 from headgate.registry.install import install, prepare
+from tests.documents import wait_until
 from tests.gateway.servers import new_database
 from tests.integration.broker.pooler import needs_pgbouncer, pgbouncer
 
@@ -94,11 +95,11 @@ def test_a_database_that_goes_away_is_told_and_comes_back(serve: Any, database: 
             admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
             answer = client.get("/subjects")
             assert (answer.status_code, answer.json()["error_code"]) == (500, 50001)
+            wait_until(lambda: "database" in server.metrics().get("troubles", {}), "the trouble is told")
+            assert name not in answer.text
             admin.execute(f"alter database {name} allow_connections true")
-        for _ in range(30):  # the pool opens new connections with pauses between its attempts
-            if client.get("/subjects").status_code == 200:
-                break
-        assert client.get("/subjects").json() == []
+        wait_until(lambda: client.get("/subjects").status_code == 200, "the database is there again")
+        wait_until(lambda: "troubles" not in server.metrics(), "the trouble is over")
 
 
 def test_installing_again_changes_nothing_and_a_later_version_is_refused(database: str) -> None:

@@ -97,8 +97,7 @@ class RegistryServer:
                     ((subjects, schemas, versions),) = await reading.rows("counts")
                 self._told = {"subjects": subjects, "schemas": schemas, "versions": versions}
             except Exception as error:
-                _log.warning("the database does not answer: %s", error)
-                self._told.setdefault("troubles", {"database": {"why": str(error)}})
+                self._told.setdefault("troubles", {"database": {"why": str(error.__cause__ or error)}})
             await asyncio.sleep(_LOOK_S)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,8 +117,6 @@ class RegistryServer:
             answer, arguments = self._route(request.method, parts)
             return _json(await answer(request, *arguments))
         except RefusedError as error:
-            if error.status >= 500:
-                _log.warning("a request failed: %s", error.message)
             return _refusal(error)
         except Exception as error:  # one request that finds a fault of ours must not end the connection without a word
             _log.exception("a request failed")
