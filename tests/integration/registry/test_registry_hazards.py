@@ -89,7 +89,7 @@ def test_a_database_that_goes_away_is_told_and_comes_back(serve: Any, database: 
     server = serve()
     with httpx.Client(base_url=server.url, timeout=60) as client:
         assert client.get("/subjects").status_code == 200
-        name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+        name = str(psycopg.conninfo.conninfo_to_dict(database)["dbname"])
         with psycopg.connect(make_conninfo(database, dbname="postgres"), autocommit=True) as admin:
             admin.execute(f"alter database {name} allow_connections false")
             admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
