@@ -20,6 +20,7 @@ from headgate.wire.kafka.messages import (
     session,
     storage,
     topics,
+    transactions,
 )
 
 __all__ = ["APIS", "find_api"]
@@ -39,6 +40,7 @@ _FAMILIES = (
     session,
     storage,
     topics,
+    transactions,
 )
 
 APIS: dict[int, Api[Any, Any]] = {
