@@ -12,9 +12,23 @@ from headgate.commitlog.parameters import TYPES_SQL, Incoming, register
 from headgate.commitlog.prepare import Batch
 from headgate.wire.kafka.error_codes import ErrorCode
 
-__all__ = ["APPEND_SQL", "SESSION_SQL", "Appended", "Outcome", "append", "append_arguments", "outcomes"]
+__all__ = [
+    "APPEND_IN_TRANSACTION_SQL",
+    "APPEND_SQL",
+    "SESSION_SQL",
+    "Appended",
+    "Membership",
+    "Outcome",
+    "append",
+    "append_arguments",
+    "outcomes",
+]
 
-APPEND_SQL = "select error, base_offset, log_start_offset from kafka.append(%b, %b, %b)"
+APPEND_SQL = "select error, base_offset, log_start_offset, last_stable_offset from kafka.append(%b, %b, %b)"
+# Batches, the transactional id of each or null, whether each may add its partition, and durability.
+APPEND_IN_TRANSACTION_SQL = """
+select error, base_offset, log_start_offset, last_stable_offset from kafka.append_transactional(%b, %b, %b, %b)
+"""
 # The batches of one call pass through memory, not through files.
 SESSION_SQL = "set work_mem = '64MB'"
 
@@ -27,12 +41,20 @@ class Appended(msgspec.Struct, frozen=True):
     log_start_offset: int
 
 
+class Membership(msgspec.Struct, frozen=True):
+    """The transaction that batches say they belong to."""
+
+    transactional_id: str
+    may_join: bool  # whether they may add their partition to it
+
+
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one batch."""
+    """What became of one batch. The last stable offset is the partition's, after all of its call."""
 
     error: ErrorCode
     base_offset: int
     log_start_offset: int
+    last_stable_offset: int
 
 
 def append(
@@ -54,8 +76,8 @@ def append_arguments(batches: Sequence[tuple[int, Batch]], *, is_durable: bool) 
     return Incoming(batches), any(batch.producer_id >= 0 for _, batch in batches), is_durable
 
 
-def outcomes(rows: Sequence[tuple[int, int, int]]) -> list[Outcome]:
-    return [Outcome(ErrorCode(error), base, start) for error, base, start in rows]
+def outcomes(rows: Sequence[tuple[int, int, int, int]]) -> list[Outcome]:
+    return [Outcome(ErrorCode(error), base, start, stable) for error, base, start, stable in rows]
 
 
 def _ready(connection: psycopg.Connection) -> None:

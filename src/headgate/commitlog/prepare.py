@@ -103,7 +103,7 @@ def is_heavy(records: bytes | memoryview) -> bool:
     return len(records) > (_MUCH_PLAIN_BYTES if is_plain else _MUCH_PACKED_BYTES)
 
 
-def prepare(records: bytes | memoryview, rules: Rules) -> tuple[Batch, ...]:
+def prepare(records: bytes | memoryview, rules: Rules, *, in_transaction: bool = False) -> tuple[Batch, ...]:
     """The batches of one partition in a Produce request. Raises `Refused`."""
     now_ms = time.time_ns() // 1_000_000
     _check_format(records)
@@ -111,7 +111,21 @@ def prepare(records: bytes | memoryview, rules: Rules) -> tuple[Batch, ...]:
         found = tuple(split_batches(records))
     except ProtocolError as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.message) from None
+    for header, _ in found:
+        _check_transaction(header, in_transaction=in_transaction)
     return tuple(_prepare(header, data, rules, now_ms) for header, data in found)
+
+
+def _check_transaction(header: BatchHeader, *, in_transaction: bool) -> None:
+    if header.is_transactional is not in_transaction:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            "a batch of a transaction, in a request without a transactional id"
+            if header.is_transactional
+            else "a batch of no transaction, in a request with a transactional id",
+        )
+    if in_transaction and header.producer_id < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, "a batch of a transaction without a producer id")
 
 
 def _check_format(records: bytes | memoryview) -> None:
@@ -170,8 +184,6 @@ def _check_header(header: BatchHeader) -> None:
         )
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control records")
-    if header.is_transactional:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
     if header.is_log_append_time:
         raise Refused(ErrorCode.INVALID_TIMESTAMP, "a producer may not date a batch as appended")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):

@@ -25,13 +25,14 @@ from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.store import WRITING
 from headgate.runtime.ending import end
 
-__all__ = ["Broker", "Cluster"]
+__all__ = ["PROTOCOL", "Broker", "Cluster"]
 
 logger = logging.getLogger(__name__)
 
 BEAT_S, EXPIRY_S = 1.0, 5.0
 _BEATING = "heartbeat"
 _TTL = f"{EXPIRY_S} seconds"
+PROTOCOL = 1  # what a gateway understands: from 1 on transactions
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,8 +64,8 @@ class Cluster:
         instance = uuid4()
         async with pool.connection() as connection:
             joined = await connection.execute(
-                "select kafka.broker_join(%s, %s, %s, %s::interval), (select id from kafka.cluster)",
-                (advertised.host, advertised.port, instance, _TTL),
+                "select kafka.broker_join(%s, %s, %s, %s::interval, %s), (select id from kafka.cluster)",
+                (advertised.host, advertised.port, instance, _TTL, PROTOCOL),
             )
             row = await joined.fetchone()
         assert row is not None
@@ -145,7 +146,7 @@ class Cluster:
             return
         async with self._pool.connection() as connection:
             beat = await connection.execute(
-                "select kafka.broker_beat(%s, %s, %s::interval)", (self.node_id, self.instance, _TTL)
+                "select kafka.broker_beat(%s, %s, %s::interval, %s)", (self.node_id, self.instance, _TTL, PROTOCOL)
             )
             row = await beat.fetchone()
         is_fenced = row != (True,)

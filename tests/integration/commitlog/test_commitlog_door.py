@@ -128,7 +128,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-@pytest.mark.parametrize("function", ["fetch", "batch_from"])
+@pytest.mark.parametrize("function", ["fetch_from", "batch_from"])
 def test_plan_is_one_index_scan_of_one_segment(connection: psycopg.Connection, topic: str, function: str) -> None:
     """Of the statement as it is inside the function; `batch_from` is what `at_time` takes its steps with."""
     part, segments = busy_log(connection, topic)
@@ -159,7 +159,7 @@ def test_plan_is_one_index_scan_of_one_segment(connection: psycopg.Connection, t
 @pytest.mark.parametrize(
     ("call", "is_used"),
     [
-        ("kafka.fetch(array[{part}], array[150::bigint], array[1000], 1000)", [False, True, False]),
+        ("kafka.fetch_from(array[{part}], array[150::bigint], array[1000], 1000, array[true])", [False, True, False]),
         ("kafka.at_time({part}, {time}, 0)", [True, True, False]),  # halving: 150, then 75, then 113 ...
     ],
     ids=["fetch", "at_time"],

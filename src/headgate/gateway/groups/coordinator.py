@@ -192,6 +192,35 @@ class Coordinator:
             self._groups.drop_term(term)
             raise Refused(ErrorCode.NOT_COORDINATOR, "another gateway coordinates the group now")
 
+    async def commit_later(
+        self, group_id: str, member: tuple[str, str | None, int], pend: Callable[[Term], Awaitable[ErrorCode]]
+    ) -> None:
+        """Let a transaction keep offsets of a group. While it does, nothing else happens to the group.
+
+        A producer that names no member, as those before KIP-447, is fenced by its transactional id alone.
+        """
+        member_id, instance_id, epoch = member
+        is_member = epoch >= 0 or bool(member_id) or instance_id is not None
+
+        async def act(held: Held) -> tuple[Term, ErrorCode | None]:
+            if is_member:
+                held.machine.check_commit(member_id, instance_id, epoch, _KNOWS_GROUPS, now())
+            if not held.is_stored:  # a group that comes to be by this must be there when the transaction commits
+                held.machine.save_new()
+                return held.office, None
+            return held.office, await pend(held.office)
+
+        code: ErrorCode | None = None
+        while code is None:
+            if epoch < 0:
+                term, code = await self._groups.run(group_id, act)
+            else:
+                term, code = await self._groups.run_known(group_id, act, ErrorCode.ILLEGAL_GENERATION)
+        if code is ErrorCode.NOT_COORDINATOR:
+            self._groups.drop_term(term)
+        if code is not ErrorCode.NONE:
+            raise Refused(code)
+
     async def offsets(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> list[Committed]:
         """Every offset of a group, for a member or for anybody."""
 

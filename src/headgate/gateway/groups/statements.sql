@@ -68,6 +68,7 @@ with lease as materialized (
   from unnest(%s::text[], %s::bigint[], %s::int[], %s::int[], %s::bigint[], %s::int[], %s::bytea[])
     as c(group_id, epoch, topic_id, partition, committed_offset, leader_epoch, metadata)
   join lease using (group_id, epoch)
+  order by group_id, c.topic_id, c.partition  -- as the end of a transaction does, or each may wait for the other
   on conflict (group_id, topic_id, partition) do update set
     committed_offset = excluded.committed_offset, leader_epoch = excluded.leader_epoch,
     metadata = excluded.metadata, committed_at = now()
@@ -75,9 +76,17 @@ with lease as materialized (
 select group_id, epoch from lease
 
 -- name: offsets
-select t.uuid, t.name, o.partition, o.committed_offset, o.leader_epoch, o.metadata
-from kafka.group_offsets as o join kafka.topics as t on t.id = o.topic_id
-where o.group_id = %s order by t.name, o.partition
+-- Those that are stored, and those that an open transaction has, seen from one moment.
+with pending as (
+  select distinct p.topic_id, p.partition
+  from kafka.open_transactions() as open join kafka.pending_offsets as p using (number) where p.group_id = %s
+)
+select t.uuid, t.name, partition, coalesce(o.committed_offset, -1), coalesce(o.leader_epoch, -1),
+  coalesce(o.metadata, ''), p.topic_id is null
+from (select * from kafka.group_offsets where group_id = %s) as o
+full join pending as p using (topic_id, partition)
+join kafka.topics as t on t.id = topic_id
+order by t.name, partition
 
 -- name: delete_offsets
 with lease as materialized (

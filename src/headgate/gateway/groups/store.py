@@ -63,7 +63,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An offset that is stored."""
+    """An offset that is stored; -1 if there is none but that of an open transaction."""
 
     topic: UUID
     name: str
@@ -71,6 +71,7 @@ class Committed:
     offset: int
     leader_epoch: int
     metadata: str
+    is_stable: bool  # no open transaction will replace it
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,8 @@ class GroupStore:
 
     async def offsets(self, group_id: str) -> list[Committed]:
         """All offsets of a group, by topic and partition."""
-        rows = await self._rows("offsets", group_id)
-        return [Committed(*row[:5], *(text.decode() for text in row[5:])) for row in rows]
+        rows = await self._rows("offsets", group_id, group_id)
+        return [Committed(*(*row[:5], row[5].decode(), row[6])) for row in rows]
 
     async def delete_offsets(self, term: Term, partitions: Sequence[tuple[int, int]]) -> bool:
         """Forget offsets, by topic id and partition; false if the term is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from uuid import UUID
@@ -105,14 +106,15 @@ def _not_committed(request: OffsetCommitRequest, code: ErrorCode, message: str |
 
 
 async def fetch(context: Context, header: RequestHeader, request: OffsetFetchRequest) -> Body:
-    """The stored offsets. All of them are stable: there are no transactions that could still change one."""
+    """The stored offsets. Whoever requires stable ones must wait for open transactions that have others."""
+    stable = request.require_stable
     if header.api_version >= _SEVERAL_GROUPS:
-        groups = [await _fetched(context, header.api_version, group) for group in request.groups]
+        groups = [await _fetched(context, header.api_version, group, stable) for group in request.groups]
         return OffsetFetchResponse(groups=tuple(groups))
     wanted = None
     if request.topics is not None:
         wanted = tuple(OffsetFetchGroupTopic(each.name, NO_UUID, each.partition_indexes) for each in request.topics)
-    one = await _fetched(context, header.api_version, OffsetFetchGroup(request.group_id, None, -1, wanted))
+    one = await _fetched(context, header.api_version, OffsetFetchGroup(request.group_id, None, -1, wanted), stable)
     return OffsetFetchResponse(
         error_code=one.error_code,
         topics=tuple(
@@ -133,11 +135,13 @@ def _older(offset: FetchedGroupOffset, group_code: int) -> FetchedOffset:
     )
 
 
-async def _fetched(context: Context, version: int, group: OffsetFetchGroup) -> FetchedOffsetsGroup:
+async def _fetched(context: Context, version: int, group: OffsetFetchGroup, stable: bool) -> FetchedOffsetsGroup:
     try:
         stored = await context.coordinator.offsets(group.group_id, group.member_id, group.member_epoch)
     except Refused as refused:
         return _unfetched(group, refused.code)
+    if not stable:
+        stored = [dataclasses.replace(each, is_stable=True) for each in stored if each.offset != _NONE_STORED]
     if group.topics is None:
         return FetchedOffsetsGroup(group.group_id, tuple(_all(stored)))
     is_by_id = version >= _FETCHES_BY_ID
@@ -178,6 +182,8 @@ async def _wanted(
 
 
 def _some(stored: Committed) -> FetchedGroupOffset:
+    if not stored.is_stable:
+        return _none(stored.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return FetchedGroupOffset(stored.partition, stored.offset, stored.leader_epoch, stored.metadata)
 
 

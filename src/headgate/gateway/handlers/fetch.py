@@ -12,6 +12,7 @@ from headgate.gateway.store import Fetched, Topic, Want
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.fetch import (
+    AbortedTransaction,
     FetchedPartition,
     FetchedTopic,
     FetchPartition,
@@ -28,10 +29,10 @@ from headgate.wire.kafka.messages.offsets import (
 )
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["FAILURES", "HANDLERS", "check_epoch", "part_of"]
+__all__ = ["FAILURES", "HANDLERS", "READ_COMMITTED", "check_epoch", "part_of"]
 
 _MAX_WAIT_S = 300.0
-_READ_COMMITTED = 1
+READ_COMMITTED = 1
 _TOPIC_IDS = 13  # the version from which on topics are named by their ids
 _OF_SESSIONS = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -43,7 +44,8 @@ _OF_SESSIONS = {
 async def fetch(context: Context, header: RequestHeader, request: FetchRequest) -> Body:
     """Batches as they were sent, waiting for some if there are none."""
     turn = context.services.fetch_sessions.turn(context.session, request, uses_ids=header.api_version >= _TOPIC_IDS)
-    wants = await _wants(context, turn.asked)
+    is_committed = request.isolation_level == READ_COMMITTED
+    wants = await _wants(context, turn.asked, is_committed=is_committed)
     good = [want for want in wants if isinstance(want, Want)]
     fetched: list[Fetched] = []
     if good:
@@ -56,7 +58,6 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
             max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if len(good) == len(wants) else 0.0,
         )
     answers = iter(fetched)
-    is_committed = request.isolation_level == _READ_COMMITTED
     return turn.response(
         [
             _refused(partition, want.code)
@@ -67,7 +68,7 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
     )
 
 
-async def _wants(context: Context, asked: Sequence[Asked]) -> list[Want | Refused]:
+async def _wants(context: Context, asked: Sequence[Asked], *, is_committed: bool) -> list[Want | Refused]:
     found: dict[tuple[str, UUID], Topic | Refused] = {}
     wants: list[Want | Refused] = []
     for (name, uuid, _), partition in asked:
@@ -77,17 +78,17 @@ async def _wants(context: Context, asked: Sequence[Asked]) -> list[Want | Refuse
             except Refused as refused:
                 found[name, uuid] = refused
         topic = found[name, uuid]
-        wants.append(topic if isinstance(topic, Refused) else _want(topic, partition))
+        wants.append(topic if isinstance(topic, Refused) else _want(topic, partition, is_committed))
     return wants
 
 
-def _want(topic: Topic, partition: FetchPartition) -> Want | Refused:
+def _want(topic: Topic, partition: FetchPartition, is_committed: bool) -> Want | Refused:
     try:
         check_epoch(partition.current_leader_epoch)
         part_id = part_of(topic, partition.partition)
     except Refused as refused:
         return refused
-    return Want(part_id, partition.fetch_offset, max(partition.partition_max_bytes, 0))
+    return Want(part_id, partition.fetch_offset, max(partition.partition_max_bytes, 0), is_committed)
 
 
 def part_of(topic: Topic, index: int) -> int:
@@ -108,9 +109,11 @@ def _fetched(partition: FetchPartition, fetched: Fetched, is_committed: bool) ->
         partition_index=partition.partition,
         error_code=fetched.error,
         high_watermark=fetched.high_watermark,
-        last_stable_offset=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
         log_start_offset=fetched.log_start_offset,
-        aborted_transactions=() if is_committed else None,
+        aborted_transactions=tuple(AbortedTransaction(producer, first) for producer, first in fetched.aborted)
+        if is_committed
+        else None,
         records=tuple(fetched.buffers),
     )
 

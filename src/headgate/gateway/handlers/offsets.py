@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
-from headgate.gateway.handlers.fetch import check_epoch, part_of
+from headgate.gateway.handlers.fetch import READ_COMMITTED, check_epoch, part_of
 from headgate.gateway.store import Found
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -33,11 +33,14 @@ _NOWHERE = -1
 
 
 async def list_offsets(context: Context, header: RequestHeader, request: ListOffsetsRequest) -> Body:
-    """Offsets by time."""
+    """Offsets by time; none behind the beginning of an open transaction, for those who read what is committed."""
+    is_committed = request.isolation_level == READ_COMMITTED
     topics = [
         ListedOffsetsTopic(
             name=topic.name,
-            partitions=tuple([await _listed(context, header, topic.name, each) for each in topic.partitions]),
+            partitions=tuple(
+                [await _listed(context, header, topic.name, each, is_committed) for each in topic.partitions]
+            ),
         )
         for topic in request.topics
     ]
@@ -45,12 +48,12 @@ async def list_offsets(context: Context, header: RequestHeader, request: ListOff
 
 
 async def _listed(
-    context: Context, header: RequestHeader, name: str, partition: ListOffsetsPartition
+    context: Context, header: RequestHeader, name: str, partition: ListOffsetsPartition, is_committed: bool
 ) -> ListedOffsetsPartition:
     try:
         check_epoch(partition.current_leader_epoch)
         part_id = part_of(await find_topic(context, name), partition.partition_index)
-        found = await _find(context, header, part_id, partition.timestamp)
+        found = await _find(context, header, part_id, partition.timestamp, is_committed)
     except Refused as refused:
         return ListedOffsetsPartition(partition_index=partition.partition_index, error_code=refused.code)
     if header.api_version == 0:
@@ -65,18 +68,24 @@ async def _listed(
     )
 
 
-async def _find(context: Context, header: RequestHeader, part_id: int, timestamp: int) -> Found | None:
+async def _find(
+    context: Context, header: RequestHeader, part_id: int, timestamp: int, is_committed: bool
+) -> Found | None:
     if timestamp < _EARLIEST_PENDING or header.api_version < _SINCE.get(timestamp, 0):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp == _LATEST:
-        return Found(await context.store.latest(part_id), _NOWHERE)
+        return Found((await context.store.bounds(part_id)).end(is_committed=is_committed), _NOWHERE)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return Found(await context.store.earliest(part_id), _NOWHERE)
-    if timestamp == _MAX_TIMESTAMP:
-        return await context.store.max_timestamp(part_id)
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return None
-    return await context.store.at_time(part_id, timestamp)
+    if timestamp == _MAX_TIMESTAMP:
+        found = await context.store.max_timestamp(part_id)
+    else:
+        found = await context.store.at_time(part_id, timestamp)
+    if found is None or found.offset < (await context.store.bounds(part_id)).end(is_committed=is_committed):
+        return found
+    return None
 
 
 async def _old_style(

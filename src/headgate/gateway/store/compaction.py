@@ -6,6 +6,9 @@ limited; if there are more, it takes several rounds. What came in after the last
 read along see every record.
 
 A record without a value says that its key is gone. It stays for delete.retention.ms, and then goes, too.
+
+What belongs to an open transaction, and all behind it, is left for later. What was aborted counts for nothing and goes.
+The marker of a transaction stays for delete.retention.ms, and as long as there are records of it.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ import psycopg
 from headgate.commitlog.configs import long_of, value_of
 from headgate.commitlog.parameters import TYPES_SQL, Incoming, register
 from headgate.commitlog.prepare import Batch
-from headgate.commitlog.read import FETCH_SQL, Stored
+from headgate.commitlog.read import FETCH_SQL, Isolation, Stored
 from headgate.gateway.store.statements import sql
 from headgate.kernels.log.positions import walk
-from headgate.wire.kafka.batch import CRC_START, HEADER_BYTES, crc32c, read_batch_header
+from headgate.wire.kafka.batch import CRC_START, HEADER_BYTES, BatchHeader, crc32c, read_batch_header
 from headgate.wire.kafka.compression import Codec, decompress
 from headgate.wire.kafka.records import MAX_RECORDS_BYTES, Record, encode_batch, read_records
 
@@ -87,7 +90,7 @@ async def compact(connection: psycopg.AsyncConnection, max_keys: int) -> None:
 
 async def _is_worth_it(connection: psycopg.AsyncConnection, partition: _Partition) -> bool:
     """Going over everything costs the same whether much is new or little."""
-    if partition.stop <= partition.clean_to:
+    if partition.stop <= max(partition.clean_to, partition.start):
         return False
     dirty = await _bytes(connection, partition.part_id, partition.clean_to, partition.stop)
     clean = await _bytes(connection, partition.part_id, partition.start, partition.clean_to)
@@ -106,19 +109,52 @@ async def _compact(connection: psycopg.AsyncConnection, partition: _Partition, m
     oldest_ms = now_ms - long_of(partition.configs, "min.compaction.lag.ms")
     notes = _Notes(max_keys, partition.clean_to)
     first = max(partition.start, partition.clean_to)
+    isolation = await _isolation(connection, partition.part_id, first, partition.stop)
     async for batch in _batches(connection, partition.part_id, first, partition.stop):
-        if read_batch_header(batch.data).max_timestamp > oldest_ms or not notes.take(batch):
+        if read_batch_header(batch.data).max_timestamp > oldest_ms:
+            break
+        if not isolation.shows(batch):
+            notes.stop = batch.last_offset + 1
+        elif not notes.take(batch):
             break
     grave_ms = now_ms - long_of(partition.configs, "delete.retention.ms")
     for_sql = value_of(partition.configs, "headgate.sql") == "true"
     await _register(connection)
+    isolation = await _isolation(connection, partition.part_id, partition.start, notes.stop)
+    markers = _Markers(grave_ms)
     async for batch in _batches(connection, partition.part_id, partition.start, notes.stop):
+        header = read_batch_header(batch.data)
+        is_shown = isolation.shows(batch)
+        if header.is_control:
+            if not markers.keep(header):
+                await _replace(connection, partition.part_id, batch, [], for_sql)
+            continue
         records = _records(batch)
-        kept = survivors(records, notes.last, partition.clean_to, grave_ms)
+        kept = survivors(records, notes.last, partition.clean_to, grave_ms) if is_shown else []
+        if kept and header.is_transactional:
+            markers.needed.add(header.producer_id)
         if len(kept) < len(records):
             await _replace(connection, partition.part_id, batch, kept, for_sql)
     await connection.execute(sql("compacted"), [notes.stop, partition.part_id])
     await connection.execute(sql("drop_empty_spans"), [partition.part_id])
+
+
+@dataclass(slots=True)
+class _Markers:
+    """Which markers must stay: `needed` are the producers of records that await theirs."""
+
+    grave_ms: int
+    needed: set[int] = field(default_factory=set)
+
+    def keep(self, header: BatchHeader) -> bool:
+        has_records = header.producer_id in self.needed
+        self.needed.discard(header.producer_id)
+        return has_records or header.max_timestamp >= self.grave_ms
+
+
+async def _isolation(connection: psycopg.AsyncConnection, part_id: int, first: int, stop: int) -> Isolation:
+    cursor = await connection.execute(sql("aborted_among"), [part_id, first, stop])
+    return Isolation([(producer, offset) for producer, offset in await cursor.fetchall()])
 
 
 def survivors(records: list[Record], last: Mapping[bytes, int], clean_to: int, grave_ms: int) -> list[Record]:
@@ -137,8 +173,8 @@ async def _batches(connection: psycopg.AsyncConnection, part_id: int, first: int
     """All batches from an offset on that end before another."""
     while first < stop:
         async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(FETCH_SQL, [[part_id], [first], [_CHUNK_BYTES], _CHUNK_BYTES])
-            found = [Stored(base, last, data) for _, _, _, base, last, data in await cursor.fetchall() if data]
+            await cursor.execute(FETCH_SQL, [[part_id], [first], [_CHUNK_BYTES], _CHUNK_BYTES, [False]])
+            found = [Stored(*row[4:7]) for row in await cursor.fetchall() if row[6]]
         if not found:
             return
         for batch in found:
@@ -159,6 +195,8 @@ async def _replace(
         await cursor.execute(sql("replace_batch" if kept else "remove_batch"), values if kept else values[:2])
         row = await cursor.fetchone()
         assert row is not None
+        if not kept:
+            await connection.execute(sql("forget_abort"), values[:2])
         await connection.execute(sql("lock_head"))
         await connection.execute(sql("shrink"), [row[0], part_id])
 
@@ -174,6 +212,7 @@ def _rewritten(batch: Stored, kept: list[Record], for_sql: bool) -> tuple[Batch,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
             log_append_time=header.max_timestamp if header.is_log_append_time else None,
         )
     )

@@ -43,12 +43,12 @@ class Announcer:
         self._pool = pool
         self._health = health
         self._interval_s = interval_s
-        self._news: dict[int, tuple[int, int]] = {}
+        self._news: dict[int, tuple[int, int, int]] = {}
         self._has_news = asyncio.Event()
 
-    def say(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
+    def say(self, part_id: int, next_offset: int, log_start_offset: int, stable_offset: int) -> None:
         """Queue an announcement; coalesced per partition, sent every `interval_s`."""
-        self._news[part_id] = next_offset, log_start_offset
+        self._news[part_id] = next_offset, log_start_offset, stable_offset
         self._has_news.set()
 
     async def run(self) -> None:
@@ -68,11 +68,17 @@ class Announcer:
             await asyncio.sleep(self._interval_s)
 
 
-def payloads(news: Mapping[int, tuple[int, int]]) -> list[str]:
-    """Return the payloads of NOTIFY, as few as PostgreSQL allows, of part_id:next_offset:log_start_offset."""
+def payloads(news: Mapping[int, tuple[int, int, int]]) -> list[str]:
+    """Return the payloads of NOTIFY, as few as PostgreSQL allows, of part_id:next_offset:log_start_offset.
+
+    While a transaction is open its beginning follows: the last stable offset. Without that, whoever wants to know it
+    asks PostgreSQL: pipelines say nothing of it, and gateways of the version before would not understand.
+    """
     texts: list[str] = []
-    for part_id, (next_offset, log_start_offset) in news.items():
+    for part_id, (next_offset, log_start_offset, stable_offset) in news.items():
         text = f"{part_id}:{next_offset}:{log_start_offset}"
+        if stable_offset < next_offset:
+            text += f":{stable_offset}"
         if texts and len(texts[-1]) + len(text) < _MAX_PAYLOAD_BYTES:
             texts[-1] += f",{text}"
         else:
@@ -84,11 +90,11 @@ def read_announcement(tails: Tails, payload: str) -> None:
     """What another gateway said. Anybody may notify: what cannot be read is ignored."""
     for item in filter(None, payload.split(",")):
         try:
-            part_id, next_offset, log_start_offset = map(int, item.split(":"))
+            part_id, next_offset, log_start_offset, *stable = map(int, item.split(":"))
         except ValueError:
             logger.warning("a notification on %s is not ours", LOG_CHANNEL)
             return
-        tails.heard(part_id, next_offset, log_start_offset)
+        tails.heard(part_id, next_offset, log_start_offset, stable[0] if stable else None)
 
 
 class Listener:

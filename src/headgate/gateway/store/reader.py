@@ -15,11 +15,11 @@ from headgate.commitlog.read import FETCH_SQL
 from headgate.gateway.store.statements import sql
 from headgate.gateway.store.tails import Buffer, Tails, served
 from headgate.runtime.timings import Timings
-from headgate.wire.kafka import place_batch, read_records
+from headgate.wire.kafka import place_batch, read_batch_header, read_records
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["Fetched", "Found", "NoLimit", "Reader", "Room", "Want"]
+__all__ = ["Bounds", "Fetched", "Found", "NoLimit", "Reader", "Room", "Want"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,18 +33,37 @@ class Want:
     part_id: int
     offset: int
     max_bytes: int
+    is_committed: bool = False  # nothing behind the beginning of an open transaction
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What a partition had. The buffers are whole batches, one after the other."""
+    """What a partition had. The buffers are whole batches, one after the other.
+
+    For a reader of committed messages `aborted` names the transactions whose batches it must leave out, by producer and
+    first offset.
+    """
 
     part_id: int
     error: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
     log_start_offset: int = -1
+    last_stable_offset: int = -1
     buffers: list[Buffer] = field(default_factory=list)
     size: int = 0
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a partition begins and ends at a moment, and how far it is stable."""
+
+    log_start_offset: int
+    next_offset: int
+    last_stable_offset: int
+
+    def end(self, *, is_committed: bool) -> int:
+        return self.last_stable_offset if is_committed else self.next_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +117,11 @@ class Reader:
                 room.keep(sum(each.size for each in fetched))
                 return fetched
             room.keep(0)
-            await self._tails.wait([(each.part_id, each.high_watermark) for each in fetched], left_s)
+            ends = [
+                (each.part_id, each.last_stable_offset if want.is_committed else each.high_watermark, want.is_committed)
+                for want, each in zip(wants, fetched, strict=True)
+            ]
+            await self._tails.wait(ends, left_s)
 
     def _is_enough(self, fetched: Sequence[Fetched], min_bytes: int) -> bool:
         is_wrong = any(each.error is not ErrorCode.NONE for each in fetched)
@@ -120,53 +143,66 @@ class Reader:
 
     def _is_in_memory(self, want: Want) -> bool:
         tail = self._tails.get(want.part_id)
-        if not tail.is_known or want.offset > tail.next_offset:
+        end = tail.end_for(is_committed=want.is_committed)
+        if not tail.is_known or want.offset > tail.next_offset or end is None:
             return False
-        return want.offset <= tail.log_start_offset - 1 or want.offset == tail.next_offset or tail.has(want.offset)
+        if want.offset < tail.log_start_offset or want.offset >= end:
+            return True
+        # Which transactions were aborted is not in memory.
+        return tail.has(want.offset) and not (want.is_committed and want.offset <= tail.transactions_to)
 
     def _remember(self, want: Want, max_bytes: int, *, is_first: bool) -> Fetched:
         tail = self._tails.get(want.part_id)
-        fetched = Fetched(want.part_id, ErrorCode.NONE, tail.next_offset, tail.log_start_offset)
+        fetched = Fetched(want.part_id, ErrorCode.NONE, tail.next_offset, tail.log_start_offset, tail.stable_offset)
+        end = tail.end_for(is_committed=want.is_committed)
+        assert end is not None, "it was known a moment ago"
         if want.offset < tail.log_start_offset or want.offset > tail.next_offset:
             fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif tail.has(want.offset):
-            fetched.buffers, fetched.size = tail.cached(want.offset, min(max_bytes, want.max_bytes), is_first=is_first)
+        elif want.offset < end and tail.has(want.offset):
+            limit = min(max_bytes, want.max_bytes)
+            fetched.buffers, fetched.size = tail.cached(want.offset, end, limit, is_first=is_first)
         return fetched
 
     async def _ask(self, wants: Sequence[Want], max_bytes: int) -> dict[Want, Fetched]:
         fetched = {want: Fetched(want.part_id) for want in wants}
         columns = [want.part_id for want in wants], [want.offset for want in wants], [want.max_bytes for want in wants]
-        for row in await self._rows(FETCH_SQL, [*columns, max_bytes]):
-            ord_, next_offset, log_start_offset, base_offset, _, data = row
+        committed = [want.is_committed for want in wants]
+        for row in await self._rows(FETCH_SQL, [*columns, max_bytes, committed]):
+            ord_, next_offset, log_start_offset, stable_offset, base_offset, _, data, producers, first_offsets = row
             want = wants[ord_ - 1]
             if data is not None:
                 fetched[want].buffers += served(base_offset, memoryview(data))
                 fetched[want].size += len(data)
+            elif producers is not None:
+                fetched[want].aborted = list(zip(producers, first_offsets, strict=True))
             else:
-                self._bounds(want, fetched[want], next_offset, log_start_offset)
+                self._bounds(want, fetched[want], next_offset, log_start_offset, stable_offset)
         return fetched
 
-    def _bounds(self, want: Want, fetched: Fetched, next_offset: int | None, log_start_offset: int) -> None:
+    def _bounds(
+        self, want: Want, fetched: Fetched, next_offset: int | None, log_start_offset: int, stable_offset: int
+    ) -> None:
         if next_offset is None:
             fetched.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return
-        self._tails.moved(want.part_id, next_offset, log_start_offset, is_known=True)
+        self._tails.moved(want.part_id, next_offset, log_start_offset, stable_offset, is_known=True)
         fetched.high_watermark, fetched.log_start_offset = next_offset, log_start_offset
+        fetched.last_stable_offset = stable_offset
         if not log_start_offset <= want.offset <= next_offset:
             fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
 
-    async def bounds(self, part_id: int) -> tuple[int, int]:
+    async def bounds(self, part_id: int) -> Bounds:
         """Where a partition begins and ends at this moment."""
         rows = await self._rows(sql("bounds"), [[part_id]])
         if not rows:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        _, next_offset, log_start_offset = rows[0]
-        self._tails.moved(part_id, next_offset, log_start_offset)
-        return log_start_offset, next_offset
+        _, next_offset, log_start_offset, stable_offset = rows[0]
+        self._tails.moved(part_id, next_offset, log_start_offset, stable_offset)
+        return Bounds(log_start_offset, next_offset, stable_offset)
 
     async def at_time(self, part_id: int, timestamp: int) -> Found | None:
         """The first record of that time or later."""
-        first, _ = await self.bounds(part_id)
+        first = (await self.bounds(part_id)).log_start_offset
         while True:
             base_offset, last_offset, data = (await self._rows(sql("at_time"), [part_id, timestamp, first]))[0]
             if data is None:
@@ -194,6 +230,9 @@ class Reader:
 
 
 def _records(base_offset: int, data: bytes) -> list[Found]:
+    """Markers are no records of anybody's."""
     batch = bytearray(data)
     place_batch(batch, base_offset, 0)
+    if read_batch_header(memoryview(batch)).is_control:
+        return []
     return [Found(record.offset, record.timestamp) for record in read_records(memoryview(batch))]

@@ -38,6 +38,8 @@ async def retain(connection: psycopg.AsyncConnection, settings: StoreSettings, o
     await _drop(connection)
     await _thin(connection)
     await connection.execute(sql("forget_producers"))
+    await connection.execute(sql("forget_aborted"))
+    await connection.execute(sql("forget_transactional_ids"))
     await connection.execute(sql("forget_rejected"))
 
 

@@ -54,7 +54,7 @@ select kafka.delete_topic(%s)
 select kafka.alter_topic(%s, %s, %s, %s)
 
 -- name: bounds
-select part_id, next_offset, log_start_offset from kafka.partitions where part_id = any(%s::int[])
+select part_id, next_offset, log_start_offset, last_stable_offset from kafka.partitions where part_id = any(%s::int[])
 
 -- name: at_time
 select base_offset, last_offset, data from kafka.at_time(%s, %s, %s)
@@ -82,7 +82,7 @@ select max(b.max_ts) from kafka.partitions as p
 cross join lateral kafka.spans_from(p.part_id, p.log_start_offset) as s
 cross join lateral (
   select max_ts from kafka.batches as b
-  where b.segment_id = s.segment_id and b.part_id = p.part_id
+  where b.segment_id = s.segment_id and b.part_id = p.part_id and b.attrs & 32 = 0
     and b.last_offset >= greatest(p.log_start_offset, s.start) and b.last_offset < s.stop
 ) as b
 where p.part_id = %s having max(b.max_ts) is not null
@@ -125,7 +125,9 @@ delete from kafka.segments where id = %s
 delete from kafka.producers where seen_at < now() - interval '1 day'
 
 -- name: compactable
-select p.part_id, t.configs, p.log_start_offset, p.compacted_to, p.compact_next, p.next_offset
+-- Not behind the beginning of an open transaction.
+select p.part_id, t.configs, p.log_start_offset, p.compacted_to, least(p.compact_next, p.last_stable_offset),
+  p.next_offset
 from kafka.partitions as p join kafka.topics as t on t.id = p.topic_id
 where t.configs ->> 'cleanup.policy' like '%compact%' and p.next_offset > p.log_start_offset
 
@@ -140,6 +142,27 @@ select kafka.replace_batch(%b, %b, (%b::kafka.incoming[])[1], %b, %b)
 
 -- name: remove_batch
 select kafka.replace_batch(%b, %b, null, null, null)
+
+-- name: forget_abort
+-- That of a marker: without it readers would wait for the marker, and leave out what the producer wrote later.
+delete from kafka.aborted where part_id = %s and last_offset = %s
+
+-- name: aborted_among
+select a.* from kafka.aborted_among(%s, %s, %s) as f
+cross join lateral unnest(f.producers, f.offsets) as a(producer_id, first_offset)
+
+-- name: forget_aborted
+-- Of what is no longer there.
+delete from kafka.aborted as a
+using (
+  select d.part_id, p.log_start_offset from (select distinct part_id from kafka.aborted) as d
+  left join kafka.partitions as p on p.part_id = d.part_id
+) as part
+where a.part_id = part.part_id and (part.log_start_offset is null or a.last_offset < part.log_start_offset)
+
+-- name: forget_transactional_ids
+-- As Kafka: those that nobody has used for a week.
+delete from kafka.transactional_ids where state <> 'Ongoing' and changed_at < now() - interval '7 days'
 
 -- name: shrink
 update kafka.partitions set size = size - %s where part_id = %s

@@ -12,7 +12,7 @@ from typing import Any, Self
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from headgate.commitlog.append import Appended, Outcome
+from headgate.commitlog.append import Appended, Membership, Outcome
 from headgate.commitlog.configs import value_of
 from headgate.commitlog.install import install
 from headgate.commitlog.prepare import Batch, is_heavy, prepare
@@ -22,7 +22,7 @@ from headgate.gateway.store.compaction import compact
 from headgate.gateway.store.duty import Duty
 from headgate.gateway.store.inbox import Inbox
 from headgate.gateway.store.links import ANNOUNCING, LISTENING, LOG_CHANNEL, Announcer, Listener, read_announcement
-from headgate.gateway.store.reader import Fetched, Found, NoLimit, Reader, Room, Want
+from headgate.gateway.store.reader import Bounds, Fetched, Found, NoLimit, Reader, Room, Want
 from headgate.gateway.store.retention import retain
 from headgate.gateway.store.settings import StoreSettings
 from headgate.gateway.store.statements import sql
@@ -63,7 +63,7 @@ class Store:
         )
         self.tails = Tails(settings.cache_bytes)
         self.catalog = Catalog(self.pool, self.tails.forget)
-        self._writer = Writer(url, settings, self._committed, health)
+        self._writer = Writer(url, settings, self.committed, health)
         self._reader = Reader(self.pool, self.tails)
         self._announcer = Announcer(self.pool, settings.announce_interval_s, health)
         self._listener = Listener(url, settings.poll_interval_s, self._poll, health, settings.patience_s)
@@ -106,7 +106,7 @@ class Store:
     def _duties(self) -> list[Duty]:
         """What one gateway does for all."""
         settings = self._settings
-        inbox = Inbox(self._committed, self._rejected)
+        inbox = Inbox(self.committed, self._rejected)
         retention = partial(retain, settings=settings, on_moved=self._moved)
         compaction = partial(compact, max_keys=settings.compaction_keys)
         soon_s, late_s = settings.patience_s, settings.upkeep_patience_s
@@ -129,30 +129,40 @@ class Store:
 
     # Writing
 
-    async def append(self, topic: Topic, index: int, records: bytes | memoryview) -> Appended:
+    async def append(
+        self, topic: Topic, index: int, records: bytes | memoryview, within: Membership | None = None
+    ) -> Appended:
         """Append the batches of one partition. Raises `Refused`."""
-        return await self.write(topic, index, await self.prepared(topic, index, records))
+        prepared = await self.prepared(topic, index, records, in_transaction=within is not None)
+        return await self.write(topic, index, prepared, within)
 
-    async def prepared(self, topic: Topic, index: int, records: bytes | memoryview) -> tuple[Batch, ...]:
+    async def prepared(
+        self, topic: Topic, index: int, records: bytes | memoryview, *, in_transaction: bool = False
+    ) -> tuple[Batch, ...]:
         """The batches of one partition, checked. What might take long does not hold up the loop. Raises `Refused`."""
         if not 0 <= index < len(topic.parts):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {index}")
         rules = self.catalog.rules(topic)
+        check = partial(prepare, records, rules, in_transaction=in_transaction)
         if not is_heavy(records):
-            return prepare(records, rules)
-        return await asyncio.get_running_loop().run_in_executor(self._workers, prepare, records, rules)
+            return check()
+        return await asyncio.get_running_loop().run_in_executor(self._workers, check)
 
-    async def write(self, topic: Topic, index: int, batches: tuple[Batch, ...]) -> Appended:
+    async def write(
+        self, topic: Topic, index: int, batches: tuple[Batch, ...], within: Membership | None = None
+    ) -> Appended:
         """Append what was prepared. Queued before the first await: the order of calls is the order in the log."""
         is_durable = value_of(topic.configs, "headgate.async.commit") != "true"
-        return await self._writer.append(topic.parts[index], batches, is_durable=is_durable)
+        return await self._writer.append(topic.parts[index], batches, within, is_durable=is_durable)
 
-    def _committed(self, part_id: int, batch: Batch, outcome: Outcome) -> None:
+    def committed(self, part_id: int, batch: Batch, outcome: Outcome) -> None:
+        """Take note of a batch that is in the log, and tell whoever waits for it."""
         next_offset = outcome.base_offset + batch.count
+        stable_offset = min(outcome.last_stable_offset, next_offset)
         if part_id not in self.catalog.compacted:  # any gateway may take some out of the middle
             self.tails.appended(part_id, outcome.base_offset, next_offset - 1, batch.data)
-        self.tails.moved(part_id, next_offset, outcome.log_start_offset)
-        self._announcer.say(part_id, next_offset, outcome.log_start_offset)
+        self.tails.moved(part_id, next_offset, outcome.log_start_offset, stable_offset)
+        self._announcer.say(part_id, next_offset, outcome.log_start_offset, stable_offset)
 
     def _rejected(self, count: int) -> None:
         self.rejected_total += count
@@ -180,7 +190,7 @@ class Store:
 
     def _moved(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
         self.tails.heard(part_id, next_offset, log_start_offset)
-        self._announcer.say(part_id, next_offset, log_start_offset)
+        self._announcer.say(part_id, next_offset, log_start_offset, next_offset)
 
     # Reading
 
@@ -197,11 +207,15 @@ class Store:
         """How long reads for Fetch requests took, without the wait for new data."""
         return self._reader.timings
 
+    async def bounds(self, part_id: int) -> Bounds:
+        """Where a partition begins and ends at this moment."""
+        return await self._reader.bounds(part_id)
+
     async def earliest(self, part_id: int) -> int:
-        return (await self._reader.bounds(part_id))[0]
+        return (await self.bounds(part_id)).log_start_offset
 
     async def latest(self, part_id: int) -> int:
-        return (await self._reader.bounds(part_id))[1]
+        return (await self.bounds(part_id)).next_offset
 
     async def at_time(self, part_id: int, timestamp: int) -> Found | None:
         """The first record of that time or later."""
@@ -227,8 +241,8 @@ class Store:
         await self.catalog.refresh_on(connection)
         if watched := self.tails.watched():
             cursor = await connection.execute(sql("bounds"), [watched])
-            for part_id, next_offset, log_start_offset in await cursor.fetchall():
-                self.tails.heard(part_id, next_offset, log_start_offset)
+            for part_id, next_offset, log_start_offset, stable_offset in await cursor.fetchall():
+                self.tails.heard(part_id, next_offset, log_start_offset, stable_offset)
 
     async def _follow_catalog(self) -> None:
         self._catalog_changed.set()  # who begins again has missed something

@@ -13,11 +13,14 @@ from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter
 from struct import Struct
 
+from headgate.wire.kafka.batch import TRANSACTIONAL_BIT
+
 __all__ = ["Buffer", "Tail", "Tails", "served"]
 
 Buffer = bytes | memoryview
 _PREFIX = Struct(">q4si")
 _PREFIX_BYTES = 16
+_ATTRIBUTES_AT = 22  # the lower byte
 _LAST = itemgetter(1)
 _Cached = tuple[int, int, memoryview]  # base offset, last offset, the batch as its producer sent it
 
@@ -30,27 +33,58 @@ def served(base_offset: int, data: memoryview) -> tuple[bytes, memoryview]:
 class Tail:
     """One partition."""
 
-    __slots__ = ("batches", "cut", "is_known", "log_start_offset", "next_offset", "waiters")
+    __slots__ = (
+        "_stable_at",
+        "_stable_offset",
+        "batches",
+        "cut",
+        "is_known",
+        "log_start_offset",
+        "next_offset",
+        "transactions_to",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         self.is_known = False  # since notifications have been coming in
         self.next_offset = 0
         self.log_start_offset = 0
+        self._stable_offset = 0
+        self._stable_at = -1  # where the partition ended when that was so: it changes with the end only
+        self.transactions_to = -1  # the last offset in memory that belongs to a transaction
         self.batches: list[_Cached] = []
         self.cut = 0  # how many of the batches at the front are gone; they are removed many at a time
         self.waiters: set[Callable[[], None]] = set()
+
+    def end_for(self, *, is_committed: bool) -> int | None:
+        """Where a reader's messages end: of all of them, or of the committed ones. None: that is not known."""
+        if not is_committed:
+            return self.next_offset
+        if self._stable_at != self.next_offset:
+            return None
+        return self.stable_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """How far the partition is stable at least."""
+        return max(self._stable_offset, self.log_start_offset)
+
+    def stands(self, next_offset: int, stable_offset: int) -> None:
+        """Note the last stable offset of a partition that ended there."""
+        self._stable_offset = max(self._stable_offset, stable_offset)
+        self._stable_at = max(self._stable_at, next_offset)
 
     def has(self, offset: int) -> bool:
         """Whether memory goes back so far."""
         return self.cut < len(self.batches) and self.batches[self.cut][0] <= offset
 
-    def cached(self, offset: int, max_bytes: int, *, is_first: bool) -> tuple[list[Buffer], int]:
-        """Batches from `offset` on and their size; the first even if it is too large."""
+    def cached(self, offset: int, stop: int, max_bytes: int, *, is_first: bool) -> tuple[list[Buffer], int]:
+        """Batches from `offset` to `stop` and their size; the first even if it is too large."""
         buffers: list[Buffer] = []
         size = 0
         for index in range(bisect_left(self.batches, offset, self.cut, key=_LAST), len(self.batches)):
             base_offset, _, data = self.batches[index]
-            if size + len(data) > max_bytes and not (is_first and not buffers):
+            if base_offset >= stop or (size + len(data) > max_bytes and not (is_first and not buffers)):
                 break
             buffers += served(base_offset, data)
             size += len(data)
@@ -89,6 +123,8 @@ class Tails:
             self._forget_batches(part_id, tail)
         if len(data) <= self._cache_bytes:
             tail.batches.append((base_offset, last_offset, data))
+            if data[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+                tail.transactions_to = last_offset
             self._order.append(part_id)
             self._cached_bytes += len(data)
             self._evict()
@@ -112,9 +148,19 @@ class Tails:
         self._stale[part_id] += len(tail.batches) - tail.cut
         tail.batches, tail.cut = [], 0
 
-    def moved(self, part_id: int, next_offset: int, log_start_offset: int, *, is_known: bool = False) -> None:
-        """Where a partition begins and ends, at least."""
+    def moved(
+        self,
+        part_id: int,
+        next_offset: int,
+        log_start_offset: int,
+        stable_offset: int | None = None,
+        *,
+        is_known: bool = False,
+    ) -> None:
+        """Where a partition begins and ends, at least, and how far it is stable, if that is known."""
         tail = self.get(part_id)
+        if stable_offset is not None:
+            tail.stands(next_offset, stable_offset)
         tail.log_start_offset = max(tail.log_start_offset, log_start_offset)
         tail.is_known = tail.is_known or is_known
         if next_offset > tail.next_offset:
@@ -124,10 +170,10 @@ class Tails:
             for wake in tuple(tail.waiters):
                 wake()
 
-    def heard(self, part_id: int, next_offset: int, log_start_offset: int) -> None:
+    def heard(self, part_id: int, next_offset: int, log_start_offset: int, stable_offset: int | None = None) -> None:
         """Apply another gateway's announcement, as `moved`; about a partition without readers here it is dropped."""
         if part_id in self._tails:
-            self.moved(part_id, next_offset, log_start_offset)
+            self.moved(part_id, next_offset, log_start_offset, stable_offset)
 
     def forget(self, part_ids: Iterable[int]) -> None:
         """Partitions that are gone."""
@@ -142,14 +188,17 @@ class Tails:
         for tail in self._tails.values():
             tail.is_known = False
 
-    async def wait(self, ends: Collection[tuple[int, int]], timeout_s: float) -> None:
-        """Until one of the partitions has moved beyond the offset beside it, or the time is over."""
+    async def wait(self, ends: Collection[tuple[int, int, bool]], timeout_s: float) -> None:
+        """Until one of the partitions has moved beyond the offset beside it, or the time is over.
+
+        Whoever reads what is committed waits for that to move, and is woken to find out if it is not known.
+        """
         woken = asyncio.Event()
-        tails = [self.get(part_id) for part_id, _ in ends]
+        tails = [self.get(part_id) for part_id, _, _ in ends]
         for tail in tails:
             tail.waiters.add(woken.set)
         try:
-            if all(self.get(part_id).next_offset <= end for part_id, end in ends):
+            if all(self._is_at(part_id, end, is_committed=committed) for part_id, end, committed in ends):
                 async with asyncio.timeout(timeout_s):
                     await woken.wait()
         except TimeoutError:
@@ -157,3 +206,7 @@ class Tails:
         finally:
             for tail in tails:
                 tail.waiters.discard(woken.set)
+
+    def _is_at(self, part_id: int, end: int, *, is_committed: bool) -> bool:
+        known = self.get(part_id).end_for(is_committed=is_committed)
+        return known is not None and known <= end

@@ -15,8 +15,17 @@ from contextlib import suppress
 
 import psycopg
 
-from headgate.commitlog.append import APPEND_SQL, SESSION_SQL, Appended, Outcome, append_arguments, outcomes
-from headgate.commitlog.parameters import TYPES_SQL, register
+from headgate.commitlog.append import (
+    APPEND_IN_TRANSACTION_SQL,
+    APPEND_SQL,
+    SESSION_SQL,
+    Appended,
+    Membership,
+    Outcome,
+    append_arguments,
+    outcomes,
+)
+from headgate.commitlog.parameters import TYPES_SQL, Incoming, register
 from headgate.commitlog.prepare import Batch
 from headgate.gateway.health import Health
 from headgate.gateway.store.settings import StoreSettings
@@ -48,11 +57,14 @@ Committed = Callable[[int, Batch, Outcome], None]
 class _Pending:
     """The batches of one call, and the place for its answer."""
 
-    __slots__ = ("batches", "deadline", "done", "is_durable", "part_id", "size")
+    __slots__ = ("batches", "deadline", "done", "is_durable", "part_id", "size", "within")
 
-    def __init__(self, part_id: int, batches: tuple[Batch, ...], is_durable: bool) -> None:
+    def __init__(
+        self, part_id: int, batches: tuple[Batch, ...], is_durable: bool, within: Membership | None = None
+    ) -> None:
         self.part_id = part_id
         self.batches = batches
+        self.within = within
         self.is_durable = is_durable
         self.size = sum(batch.size + len(batch.plain or b"") for batch in batches)
         self.deadline = 0.0
@@ -96,14 +108,16 @@ class Writer:
             await self._task
         await self._drop()
 
-    async def append(self, part_id: int, batches: tuple[Batch, ...], *, is_durable: bool) -> Appended:
+    async def append(
+        self, part_id: int, batches: tuple[Batch, ...], within: Membership | None = None, *, is_durable: bool
+    ) -> Appended:
         """Queued before the first await: the order of calls is the order in the log."""
         if self._is_closing:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the gateway is stopping")
         if self._queued_bytes > self._settings.queue_bytes:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "too much is waiting to be written")
         now = asyncio.get_running_loop().time()
-        pending = _Pending(part_id, batches, is_durable)
+        pending = _Pending(part_id, batches, is_durable, within)
         pending.deadline = now + self._settings.append_s(pending.size)
         self._queue.append(pending)
         self._queued_bytes += pending.size
@@ -186,7 +200,13 @@ class Writer:
         batches = [(pending.part_id, batch) for pending in group for batch in pending.batches]
         is_durable = any(pending.is_durable for pending in group)
         async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(APPEND_SQL, append_arguments(batches, is_durable=is_durable))
+            if any(pending.within for pending in group):
+                memberships = [pending.within for pending in group for _ in pending.batches]
+                ids = [each and each.transactional_id for each in memberships]
+                may_join = [each is not None and each.may_join for each in memberships]
+                await cursor.execute(APPEND_IN_TRANSACTION_SQL, [Incoming(batches), ids, may_join, is_durable])
+            else:
+                await cursor.execute(APPEND_SQL, append_arguments(batches, is_durable=is_durable))
             return outcomes(await cursor.fetchall())
 
     async def _failed(self, group: list[_Pending], error: psycopg.Error) -> list[_Pending]:

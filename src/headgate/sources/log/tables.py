@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pyarrow as pa
 
+from headgate.commitlog.read import Isolation, Stored
 from headgate.commitlog.topics import LogTopic, find_topics
 from headgate.model import AuthError, ConnectError, HeadgateError, StateError, UsageError
 from headgate.postgres import open_connection, server_address
 from headgate.sources.kafka.offsets import Bounds, Partition, Range
 from headgate.sources.kafka.rows import header_column, to_batch
 from headgate.sources.log.options import LogSourceOptions
-from headgate.wire.kafka import Record, placed, read_records
+from headgate.wire.kafka import Record, read_records
 from headgate.wire.kafka.batch import read_batch_header
 
 __all__ = ["LogTables"]
 
 _FETCH_BYTES = 4 << 20
-_BOUNDS = "select part_id, log_start_offset, next_offset from kafka.partitions where part_id = any(%s)"
+_BOUNDS = "select part_id, log_start_offset, last_stable_offset from kafka.partitions where part_id = any(%s)"
 _FETCH = """
-select log_start_offset, base_offset, last_offset, data
-from kafka.fetch(array[%b::int], array[%b::bigint], array[%b::int], %b::bigint) order by base_offset nulls first
+select log_start_offset, base_offset, last_offset, data, aborted_producers, aborted_offsets
+from kafka.fetch_from(array[%b::int], array[%b::bigint], array[%b::int], %b::bigint, array[true])
 """
-_NONE_THERE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction)
+_NONE_THERE = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedColumn,  # of a schema that no headgate of this version has seen
+)
 
 
 class LogTables:
-    """The topics that the options name. Connects for every question; picklable."""
+    """The topics that the options name, as far as transactions are over. Connects for every question; picklable."""
 
     def __init__(self, options: LogSourceOptions) -> None:
         self._options = options
@@ -62,15 +68,18 @@ class LogTables:
             part = self._part(connection, partition)
             while offset < end:
                 cursor.execute(_FETCH, [part, offset, _FETCH_BYTES, _FETCH_BYTES])
-                (first, *_), *batches = cursor.fetchall()
+                (first, *_), *rows = cursor.fetchall()
+                batches = [Stored(*row[1:4]) for row in rows if row[3] is not None]
+                aborted = [pair for row in rows if row[3] is None for pair in zip(row[4], row[5], strict=True)]
+                isolation = Isolation(aborted)
                 if first is not None and offset < first:
                     self._lost(partition, offset, first)
                     offset = first
                 elif not batches:
                     return  # what was planned has been deleted since, to the last message
                 else:
-                    yield from _rows(partition, batches, offset, end)
-                    offset = batches[-1][2] + 1
+                    yield from _rows(partition, filter(isolation.shows, batches), offset, end)
+                    offset = batches[-1].last_offset + 1
 
     def _part(self, connection: psycopg.Connection, partition: Partition) -> int:
         found = find_topics(connection, [partition.topic])
@@ -108,12 +117,10 @@ def _ours(error: psycopg.Error, url: str) -> HeadgateError:
     return ConnectError(message, where=server_address(url), remedy="check that PostgreSQL runs and takes connections")
 
 
-def _rows(partition: Partition, batches: Sequence[tuple[int, ...]], start: int, end: int) -> Iterator[pa.RecordBatch]:
-    for _, base, _, data in batches:
-        batch = placed(data, base, 0)  # type: ignore[arg-type]
+def _rows(partition: Partition, batches: Iterator[Stored], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    for stored in batches:
+        batch = stored.placed()
         header = read_batch_header(batch)
-        if header.is_control:
-            continue
         records = [record for record in read_records(batch) if start <= record.offset < end]
         if records:
             yield _to_batch(partition, records, int(header.is_log_append_time))
