@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from headgate.gateway import Gateway, GatewayOptions
 from headgate.gateway.groups import GroupSettings
 from headgate.gateway.store import StoreSettings
+from headgate.gateway.transactions import TransactionSettings
 
 __all__ = ["GatewayThread", "new_database", "running"]
 
@@ -36,13 +37,19 @@ class GatewayThread:
         options: GatewayOptions,
         store_settings: StoreSettings | None = None,
         group_settings: GroupSettings | None = None,
+        transaction_settings: TransactionSettings | None = None,
     ) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
         try:
             self.gateway: Gateway = self.call(
-                Gateway.start(options, store_settings=store_settings, group_settings=group_settings)
+                Gateway.start(
+                    options,
+                    store_settings=store_settings,
+                    group_settings=group_settings,
+                    transaction_settings=transaction_settings,
+                )
             )
         except BaseException:
             self._end_loop()
@@ -80,11 +87,12 @@ def running(
     *,
     store_settings: StoreSettings | None = None,
     group_settings: GroupSettings | None = None,
+    transaction_settings: TransactionSettings | None = None,
     **options: Any,
 ) -> Iterator[GatewayThread]:
     """A gateway on a free port; `options` are those of `GatewayOptions`."""
     chosen = GatewayOptions(postgres_url=postgres_url, **{"port": 0} | options)
-    thread = GatewayThread(chosen, store_settings, group_settings)
+    thread = GatewayThread(chosen, store_settings, group_settings, transaction_settings)
     try:
         yield thread
     finally:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headgate.gateway.metrics import Metrics
     from headgate.gateway.sasl import Dialogue, Users
     from headgate.gateway.store import Store
+    from headgate.gateway.transactions import Transactions
 
 __all__ = ["AnswerRoom", "Context", "Failure", "Failures", "Handler", "Handlers", "Services", "Session"]
 
@@ -49,6 +50,7 @@ class Services:
     store: Store
     cluster: Cluster
     coordinator: Coordinator
+    transactions: Transactions
     options: GatewayOptions
     users: Users
     budget: Budget
@@ -108,6 +110,10 @@ class Context:
     @property
     def coordinator(self) -> Coordinator:
         return self.services.coordinator
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.services.transactions
 
     @property
     def options(self) -> GatewayOptions:

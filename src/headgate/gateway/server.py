@@ -23,6 +23,7 @@ from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
+from headgate.gateway.transactions import Transactions, TransactionSettings
 from headgate.model import ConfigError
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
@@ -55,13 +56,19 @@ class Gateway:
         *,
         store_settings: StoreSettings | None = None,
         group_settings: GroupSettings | None = None,
+        transaction_settings: TransactionSettings | None = None,
     ) -> Gateway:
         """Open the ports, then the database, and serve. Ports first: a port that is taken is found out at once."""
         tls = _tls(options)
         listeners = _listen(options)
         try:
             options = _placed(options, listeners[0].getsockname()[1])
-            services = await _open(options, store_settings or StoreSettings(), group_settings or GroupSettings())
+            services = await _open(
+                options,
+                store_settings or StoreSettings(),
+                group_settings or GroupSettings(),
+                transaction_settings or TransactionSettings(),
+            )
         except BaseException:
             for listener in listeners:
                 listener.close()
@@ -122,6 +129,7 @@ class Gateway:
         for connection in list(self._connections):
             connection.abort()
         await end(*running, *([self._sweeping] if self._sweeping else []))
+        await self._services.transactions.close()
         await self._services.coordinator.close()
         await self._services.store.close()
 
@@ -209,7 +217,12 @@ async def _serve(
     await gateway.drain()
 
 
-async def _open(options: GatewayOptions, settings: StoreSettings, group_settings: GroupSettings) -> Services:
+async def _open(
+    options: GatewayOptions,
+    settings: StoreSettings,
+    group_settings: GroupSettings,
+    transaction_settings: TransactionSettings,
+) -> Services:
     assert options.advertised is not None
     async with AsyncExitStack() as undo:
         health = Health()
@@ -220,9 +233,14 @@ async def _open(options: GatewayOptions, settings: StoreSettings, group_settings
         store.on_notify("kafka_brokers", lambda _: cluster.look_again())
         coordinator = await Coordinator.open(store, cluster, group_settings)
         undo.push_async_callback(coordinator.close)
+        transactions = Transactions(store, cluster, coordinator, transaction_settings)
+        transactions.start(options.postgres_url)
+        undo.push_async_callback(transactions.close)
         users = await asyncio.to_thread(Users, options.users)
         undo.pop_all()
-    return Services(store, cluster, coordinator, options, users, Budget(options.max_inflight_bytes), Metrics())
+    return Services(
+        store, cluster, coordinator, transactions, options, users, Budget(options.max_inflight_bytes), Metrics()
+    )
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

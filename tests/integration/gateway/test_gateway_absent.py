@@ -14,7 +14,6 @@ from headgate.wire.kafka.messages import leadership as lead
 from headgate.wire.kafka.messages import security
 from headgate.wire.kafka.messages.cluster import METADATA, AskedTopic, MetadataRequest
 from headgate.wire.kafka.messages.configs import LIST_CONFIG_RESOURCES, ListConfigResourcesRequest
-from headgate.wire.kafka.messages.membership import FIND_COORDINATOR, FindCoordinatorRequest
 from headgate.wire.kafka.messages.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from tests.gateway.raw import RawClient
 from tests.gateway.servers import GatewayThread, running
@@ -80,22 +79,6 @@ def test_quotas(gateway: GatewayThread) -> None:
         request = security.AlterClientQuotasRequest(entries=(entry,))
         (refused,) = client.ask(security.ALTER_CLIENT_QUOTAS, 1, request).entries
         assert (refused.error_code, refused.entity) == (ErrorCode.INVALID_REQUEST, entry.entity)
-
-
-def test_transactions(gateway: GatewayThread) -> None:
-    with RawClient(gateway.port) as client:
-        request = lead.ListTransactionsRequest(state_filters=("Ongoing", "Nonsense"))
-        answer = client.ask(lead.LIST_TRANSACTIONS, 2, request)
-        assert (answer.error_code, answer.transaction_states) == (0, ())
-        assert answer.unknown_state_filters == ("Nonsense",)
-        request_one = lead.DescribeTransactionsRequest(transactional_ids=("x",))
-        (state,) = client.ask(lead.DESCRIBE_TRANSACTIONS, 0, request_one).transaction_states
-        assert state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        (found,) = client.ask(
-            FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=1, coordinator_keys=("x",))
-        ).coordinators
-        assert found.error_code == ErrorCode.INVALID_REQUEST
-        assert "transactions" in found.error_message
 
 
 def test_producers(gateway: GatewayThread, topic: str) -> None:

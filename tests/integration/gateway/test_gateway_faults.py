@@ -55,10 +55,10 @@ def test_one_partition_that_fails_does_not_take_others_with_it(
     store = gateway.gateway.services.store
     prepared = store.prepared
 
-    async def sometimes(found: object, index: int, records: bytes) -> object:
+    async def sometimes(found: object, index: int, records: bytes, **options: bool) -> object:
         if bytes(records).endswith(b"bad\0"):
             raise RuntimeError("a bug")
-        return await prepared(found, index, records)  # type: ignore[arg-type]
+        return await prepared(found, index, records, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store, "prepared", sometimes)
     with RawClient(gateway.port) as client:

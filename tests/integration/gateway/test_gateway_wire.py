@@ -262,9 +262,7 @@ def test_epochs_never_end(client: RawClient, topic: str) -> None:
     assert end(3, 0)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_transactions_are_refused(client: RawClient, topic: str) -> None:
-    answer = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id="t"))
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+def test_every_idempotent_producer_has_its_own_id(client: RawClient) -> None:
     first = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     second = client.ask(INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None))
     assert 0 <= first.producer_id < second.producer_id

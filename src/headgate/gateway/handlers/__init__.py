@@ -21,6 +21,7 @@ from headgate.gateway.handlers import (
     session,
     storage,
     topics,
+    transactions,
 )
 from headgate.gateway.handlers.session import offering
 from headgate.wire.kafka import APIS
@@ -41,6 +42,7 @@ _FAMILIES = (
     commits,
     groups,
     consumer_groups,
+    transactions,
     absent,
 )
 

@@ -18,21 +18,16 @@ from headgate.wire.kafka.messages.configs import (
 from headgate.wire.kafka.messages.leadership import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    DescribedTransaction,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     ElectedPartition,
     ElectedTopic,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
     ProducersOfPartition,
     ProducersOfTopic,
     ProducerState,
@@ -75,18 +70,6 @@ _USERS = "users are in the gateway's configuration"
 _NO_REPLICAS = "partitions are in PostgreSQL, and gateways lead them by a hash"
 _SCRAM_MECHANISMS = (1, 2)  # SCRAM-SHA-256 and SCRAM-SHA-512
 _METADATA_TOPIC = "__cluster_metadata"
-_TRANSACTION_STATES = frozenset(
-    (
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    )
-)
 _TOPICS, _BROKERS = 2, 4  # types of resources that have settings; client metrics have none
 
 
@@ -132,17 +115,8 @@ async def alter_users(context: Context, header: RequestHeader, request: AlterUse
     return _users_failed(request, ErrorCode.INVALID_REQUEST, _USERS)
 
 
-async def list_transactions(context: Context, header: RequestHeader, request: ListTransactionsRequest) -> Body:
-    unknown = tuple(state for state in request.state_filters if state not in _TRANSACTION_STATES)
-    return ListTransactionsResponse(unknown_state_filters=unknown)
-
-
-async def describe_transactions(context: Context, header: RequestHeader, request: DescribeTransactionsRequest) -> Body:
-    return _transactions_failed(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None)
-
-
 async def describe_producers(context: Context, header: RequestHeader, request: DescribeProducersRequest) -> Body:
-    """The idempotent producers of partitions, as the log remembers them."""
+    """The idempotent producers of partitions, as the log remembers them, and where their open transactions begin."""
     topics = []
     for topic in request.topics:
         found = await context.store.catalog.find(topic.name)
@@ -155,10 +129,17 @@ async def describe_producers(context: Context, header: RequestHeader, request: D
 async def _producers(context: Context, parts: tuple[int, ...], index: int) -> ProducersOfPartition:
     if not 0 <= index < len(parts):
         return ProducersOfPartition(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    begins = await context.transactions.open_in(parts[index])
     return ProducersOfPartition(
         partition_index=index,
         active_producers=tuple(
-            ProducerState(producer_id=producer, producer_epoch=epoch, last_sequence=sequence, last_timestamp=seen_ms)
+            ProducerState(
+                producer_id=producer,
+                producer_epoch=epoch,
+                last_sequence=sequence,
+                last_timestamp=seen_ms,
+                current_txn_start_offset=begins.get(producer, -1),
+            )
             for producer, epoch, sequence, seen_ms in await context.store.producers(parts[index])
         ),
     )
@@ -285,11 +266,6 @@ def _users_failed(request: AlterUserScramCredentialsRequest, code: ErrorCode, me
     return AlterUserScramCredentialsResponse(results=tuple(results))
 
 
-def _transactions_failed(request: DescribeTransactionsRequest, code: ErrorCode, message: str | None) -> Body:
-    states = (DescribedTransaction(error_code=code, transactional_id=name) for name in request.transactional_ids)
-    return DescribeTransactionsResponse(transaction_states=tuple(states))
-
-
 def _election_failed(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Body:
     return ElectLeadersResponse(
         error_code=code,
@@ -329,8 +305,6 @@ HANDLERS: Handlers = {
     AlterClientQuotasRequest: alter_client_quotas,
     DescribeUserScramCredentialsRequest: describe_users,
     AlterUserScramCredentialsRequest: alter_users,
-    ListTransactionsRequest: list_transactions,
-    DescribeTransactionsRequest: describe_transactions,
     DescribeProducersRequest: describe_producers,
     ListPartitionReassignmentsRequest: list_reassignments,
     AlterPartitionReassignmentsRequest: alter_reassignments,
@@ -343,7 +317,6 @@ FAILURES: Failures = {
     DeleteAclsRequest: _delete_acls_failed,
     AlterClientQuotasRequest: _quotas_failed,
     AlterUserScramCredentialsRequest: _users_failed,
-    DescribeTransactionsRequest: _transactions_failed,
     ElectLeadersRequest: _election_failed,
     DescribeProducersRequest: _producers_failed,
 }

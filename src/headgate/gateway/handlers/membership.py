@@ -58,7 +58,7 @@ async def _find(context: Context, key: str, key_type: int) -> Coordinator:
 
 async def _coordinator(context: Context, key: str, key_type: int) -> Broker:
     if key_type == _TRANSACTION:
-        raise Refused(ErrorCode.INVALID_REQUEST, "transactions are not served here")
+        return context.transactions.find(key)
     if key_type != _GROUP:
         raise Refused(ErrorCode.INVALID_REQUEST, f"no such type of key: {key_type}")
     return await context.coordinator.find(key)

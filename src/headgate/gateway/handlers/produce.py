@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 
+from headgate.commitlog.append import Membership
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import INTERNAL_TOPICS, find_topic
 from headgate.gateway.store import Appended, Topic
+from headgate.gateway.transactions import Asked, Identity, check_transactional_id
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.produce import (
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _LEAST_TIMEOUT_S = 1.0  # a client that gives no time gets this much
 _MAX_TIMEOUT_S = 300.0
+_SECOND_PROTOCOL = 12  # Produce's first version that adds partitions to a transaction (KIP-890)
+_KNOWS_SECOND_PROTOCOL, _SAYS_FENCED = 5, 4  # InitProducerId's
 
 # An append that was asked for, or why it was not.
 _Started = asyncio.Task[Appended] | Refused
@@ -38,10 +42,13 @@ _Started = asyncio.Task[Appended] | Refused
 async def produce(context: Context, header: RequestHeader, request: ProduceRequest) -> Body | None:
     """Append batches; the answer comes when PostgreSQL has committed them. With acks 0 there is none."""
     _check(request)
+    within = None
+    if request.transactional_id is not None:
+        within = Membership(request.transactional_id, may_join=header.api_version >= _SECOND_PROTOCOL)
     started_at = time.perf_counter()
     # Tasks start in the order in which they are made, and the store orders appends by their start.
     async with context.session.appending:
-        topics = [await _start(context, topic) for topic in request.topic_data]
+        topics = [await _start(context, topic, within) for topic in request.topic_data]
     tasks = [task for started in topics for task in started if not isinstance(task, Refused)]
     if tasks:
         timeout_s = min(max(request.timeout_ms / 1000, _LEAST_TIMEOUT_S), _MAX_TIMEOUT_S)
@@ -63,10 +70,12 @@ def _check(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}: use -1 (all), 0 or 1")
     if request.transactional_id is not None:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        check_transactional_id(request.transactional_id)
+        if request.acks != -1:
+            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, "a transaction needs acks -1 (all)")
 
 
-async def _start(context: Context, topic: ProduceTopic) -> list[_Started]:
+async def _start(context: Context, topic: ProduceTopic, within: Membership | None) -> list[_Started]:
     try:
         found = await find_topic(context, topic.name, topic.topic_id)
     except Refused as refused:
@@ -80,14 +89,15 @@ async def _start(context: Context, topic: ProduceTopic) -> list[_Started]:
         elif not partition.records:
             started.append(Refused(ErrorCode.INVALID_RECORD, "no records"))
         else:
-            started.append(await _append(context, found, partition))
+            started.append(await _append(context, found, partition, within))
     return started
 
 
-async def _append(context: Context, topic: Topic, partition: ProducePartition) -> _Started:
+async def _append(context: Context, topic: Topic, partition: ProducePartition, within: Membership | None) -> _Started:
     """What its records are when they are inflated counts until they are written."""
     try:
-        batches = await context.store.prepared(topic, partition.index, partition.records or b"")
+        records, in_transaction = partition.records or b"", within is not None
+        batches = await context.store.prepared(topic, partition.index, records, in_transaction=in_transaction)
     except Refused as refused:
         return refused
     except Exception:
@@ -97,7 +107,7 @@ async def _append(context: Context, topic: Topic, partition: ProducePartition) -
     budget, address = context.services.budget, context.session.address
     size = sum(len(batch.plain) for batch in batches if batch.plain is not None)
     budget.take(size, address)
-    task = asyncio.ensure_future(context.store.write(topic, partition.index, batches))
+    task = asyncio.ensure_future(context.store.write(topic, partition.index, batches, within))
     task.add_done_callback(lambda _: budget.give_back(size, address))
     return task
 
@@ -166,10 +176,21 @@ def _produce_failed(request: ProduceRequest, code: ErrorCode, message: str | Non
 
 
 async def init_producer_id(context: Context, header: RequestHeader, request: InitProducerIdRequest) -> Body:
-    """A number that nobody had before, for an idempotent producer."""
-    if request.transactional_id is not None:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    return InitProducerIdResponse(producer_id=await context.store.new_producer_id(), producer_epoch=0)
+    """A number that nobody had before, for an idempotent producer; id and epoch of one with transactions."""
+    if request.transactional_id is None:
+        return InitProducerIdResponse(producer_id=await context.store.new_producer_id(), producer_epoch=0)
+    if request.enable2_pc or request.keep_prepared_txn:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "transactions of two phases are not served")
+    expected = Identity(request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
+    is_implicit = header.api_version >= _KNOWS_SECOND_PROTOCOL
+    asked = Asked(request.transaction_timeout_ms, expected, is_implicit)
+    try:
+        given = await context.transactions.begin(request.transactional_id, asked)
+    except Refused as refused:
+        if refused.code is ErrorCode.PRODUCER_FENCED and header.api_version < _SAYS_FENCED:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, refused.message or "") from None
+        raise
+    return InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.epoch)
 
 
 def _init_failed(request: InitProducerIdRequest, code: ErrorCode, message: str | None) -> Body:

@@ -17,10 +17,12 @@ from headgate.wire.kafka.messages.session import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeature,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
+    SupportedFeature,
 )
 from headgate.wire.kafka.refusal import Refused
 
@@ -36,6 +38,10 @@ _FIRST_OFFERED = {PRODUCE.key: 0}
 # Offered from version 0 on, which older librdkafkas ask for; they use 1. After version 0 the mechanism's messages would
 # have no request header, which no client has needed since 2017.
 _FIRST_HANDSHAKE = 1
+# The second protocol of transactions (KIP-890). Clients that know it choose it by this, all others use the first.
+_TRANSACTIONS, _FIRST_PROTOCOL, _SECOND_PROTOCOL = "transaction.version", 1, 2
+_SUPPORTED = (SupportedFeature(_TRANSACTIONS, _FIRST_PROTOCOL, _SECOND_PROTOCOL),)
+_FINALIZED = (FinalizedFeature(_TRANSACTIONS, _SECOND_PROTOCOL, _SECOND_PROTOCOL),)
 
 
 def first_offered(api: Api[Any, Any]) -> int:
@@ -52,7 +58,12 @@ def offering(apis: Sequence[Api[Any, Any]]) -> Handler:
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software = f"{request.client_software_name} {request.client_software_version}".strip()
-        return ApiVersionsResponse(api_keys=_offers(apis))
+        return ApiVersionsResponse(
+            api_keys=_offers(apis),
+            supported_features=_SUPPORTED,
+            finalized_features_epoch=0,
+            finalized_features=_FINALIZED,
+        )
 
     return api_versions
 
