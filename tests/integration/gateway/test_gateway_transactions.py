@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 @pytest.fixture(params=both_servers)
 def gateway(request: pytest.FixtureRequest, gateway: GatewayThread) -> GatewayThread:
     """On the embedded server and on Debian's."""
-    return gateway if request.param == "embedded" else request.getfixturevalue("stock_gateway")  # type: ignore[no-any-return]
+    return gateway if request.param == "embedded" else request.getfixturevalue("stock_gateway")
 
 
 @pytest.fixture
