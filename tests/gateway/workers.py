@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from tests.gateway.history import History
 
-__all__ = ["Reader", "Writer", "read_log", "wait_until"]
+__all__ = ["Reader", "Worker", "Writer", "read_log", "wait_until"]
 
 
-class _Worker:
+class Worker:
     """A thread that works until it is told to stop; what it raises is raised by `stop`."""
 
     def __init__(self, name: str) -> None:
@@ -42,7 +42,7 @@ class _Worker:
         raise NotImplementedError
 
 
-class Writer(_Worker):
+class Writer(Worker):
     """An idempotent producer that sends numbered messages to all partitions, at a steady rate."""
 
     def __init__(self, name: str, servers: str, topic: str, partitions: int, history: History, per_second: int) -> None:
@@ -79,7 +79,7 @@ class Writer(_Worker):
         self._outcomes[value] = (message.partition() or 0, error, message.offset() if error is None else None)
 
 
-class Reader(_Worker):
+class Reader(Worker):
     """A member of a group that commits what it was given."""
 
     def __init__(self, name: str, servers: str, topic: str, group: str, history: History) -> None:

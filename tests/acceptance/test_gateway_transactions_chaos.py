@@ -1,0 +1,83 @@
+"""Transactional clients while gateways and PostgreSQL are killed: all of a transaction or nothing, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from headgate.embedded import Stack
+from tests.acceptance.test_gateway_chaos import end_backends, free_port, gateway_process, listening
+from tests.cdc import Chaos, crash, kill, restart
+from tests.gateway.transactional_workers import Copier, TransactionReader, TransactionWriter
+from tests.gateway.transactions import TransactionHistory, check_copies, check_transactions
+from tests.gateway.workers import read_log, wait_until
+
+pytestmark = pytest.mark.timeout(400)
+
+TOPIC, COPIES, PARTITIONS, SECONDS = "orders", "copies", 3, 30
+
+
+def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
+    """Writers that commit and abort, readers, and two copiers from topic to topic, exactly once."""
+    stack = Stack(tmp_path / "stack", nats=False, durable=True)
+    with stack as endpoints:
+        assert stack.postgres is not None
+        url = endpoints.postgres_url
+        assert url is not None
+        ports = [free_port(), free_port()]
+        servers = ",".join(f"127.0.0.1:{port}" for port in ports)
+        with gateway_process(tmp_path, url, ports[0]) as first, gateway_process(tmp_path, url, ports[1]) as second:
+            wait_until(lambda: all(map(listening, ports)), 240, "the gateways do not start")
+            admin = AdminClient({"bootstrap.servers": servers})
+            for made in admin.create_topics([NewTopic(TOPIC, PARTITIONS), NewTopic(COPIES, PARTITIONS)]).values():
+                made.result(20)
+            history = TransactionHistory()
+            writers = [TransactionWriter(f"w{n}", servers, TOPIC, PARTITIONS, history) for n in range(2)]
+            copiers = [Copier(f"c{n}", servers, TOPIC, COPIES) for n in range(2)]
+            readers = [TransactionReader(f"r{n}", servers, TOPIC, history) for n in range(1)]
+            for worker in (*readers, *copiers, *writers):
+                worker.start()
+            faults = [
+                kill(first, weight=2),
+                kill(second, weight=2),
+                end_backends(url),
+                restart(stack.postgres),
+                crash(stack.postgres),
+            ]
+            strikes = Chaos(seed=11, faults=faults, count=8, seconds=SECONDS, pause_s=(1, 3)).run()
+            assert len(strikes) >= 5, strikes
+            for writer in writers:
+                writer.stop(240)
+            wait_until(lambda: _open(url) == 0, 120, "a transaction stays open")
+            log = read_log(servers, TOPIC, PARTITIONS)
+            wanted = sum(map(len, log.values()))
+            wait_until(lambda: _committed(url, COPIES) >= wanted, 120, "the copiers do not catch up")
+            for copier in copiers:
+                copier.stop(120)
+            for reader in readers:
+                reader.stop(60)
+            wait_until(lambda: _open(url) == 0, 120, "a transaction of a copier stays open")
+            assert check_transactions(history, log) == [], strikes
+            assert check_copies(log, read_log(servers, COPIES, PARTITIONS)) == [], strikes
+            ended = [transaction.ended for done in history.done.values() for transaction in done]
+            assert ended.count("committed") > 50, ended
+            assert ended.count("aborted") > 20, ended
+
+
+def _open(url: str) -> int:
+    return _count(url, "select count(*) from kafka.transactions where state = 'Ongoing'")
+
+
+def _committed(url: str, topic: str) -> int:
+    return _count(url, f"select count(*) from kafka.messages where topic = '{topic}'")  # noqa: S608
+
+
+def _count(url: str, query: str) -> int:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
