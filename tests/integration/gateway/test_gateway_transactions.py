@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from uuid import uuid4
 
 import pytest
@@ -185,3 +186,36 @@ def test_aiokafka(gateway: GatewayThread, topic: str, name: str) -> None:
             await reader.stop()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its sockets are its own
+def test_kafka_python(gateway: GatewayThread, topic: str, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import kafka
+    writer = kafka.KafkaProducer(bootstrap_servers=gateway.bootstrap, transactional_id=name)
+    writer.init_transactions()
+    for value, commits in ((b"kept", True), (b"gone", False), (b"kept, too", True)):
+        writer.begin_transaction()
+        writer.send(topic, value)
+        place = {kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(len(value), "note", -1)}
+        writer.send_offsets_to_transaction(place, f"g-{name}")
+        writer.flush(TIMEOUT_S)
+        if commits:
+            writer.commit_transaction()
+        else:
+            writer.abort_transaction()
+    writer.close(timeout=5)
+    reader = kafka.KafkaConsumer(
+        bootstrap_servers=gateway.bootstrap,
+        group_id=f"g-{name}",
+        isolation_level="read_committed",
+        consumer_timeout_ms=int(TIMEOUT_S * 1000),
+    )
+    partition = kafka.TopicPartition(topic, 0)
+    assert reader.committed(partition) == len(b"kept, too")
+    reader.assign([partition])
+    reader.seek(partition, 0)
+    assert [next(reader).value, next(reader).value] == [b"kept", b"kept, too"]
+    assert reader.end_offsets([partition]) == {partition: 6}
+    reader.close()

@@ -49,7 +49,7 @@ class State(enum.StrEnum):
 
 
 class Identity(NamedTuple):
-    """Who a producer is."""
+    """The id and the epoch of a producer."""
 
     producer_id: int
     epoch: int

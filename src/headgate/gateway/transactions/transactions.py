@@ -173,7 +173,7 @@ class Transactions:
         return known
 
     async def listed(self, pattern: str | None) -> list[Transactional]:
-        """Those that this gateway is asked about."""
+        """The transactional ids that this gateway is asked about, of those that match a regular expression."""
         if pattern is not None and "\0" in pattern:
             return []
         found = await self._store.all(pattern or None)
