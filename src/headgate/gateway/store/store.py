@@ -152,7 +152,8 @@ class Store:
         self, topic: Topic, index: int, batches: tuple[Batch, ...], within: Membership | None = None
     ) -> Appended:
         """Append what was prepared. Queued before the first await: the order of calls is the order in the log."""
-        is_durable = value_of(topic.configs, "headgate.async.commit") != "true"
+        # Whoever commits a transaction must not lose a part of it.
+        is_durable = within is not None or value_of(topic.configs, "headgate.async.commit") != "true"
         return await self._writer.append(topic.parts[index], batches, within, is_durable=is_durable)
 
     def committed(self, part_id: int, batch: Batch, outcome: Outcome) -> None:
