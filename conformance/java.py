@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from confluent_kafka import Consumer, Producer, TopicPartition
+
 from conformance.gateways import gateway
 from conformance.maven import jars
 
@@ -54,6 +56,7 @@ def _checks(tool: Run, servers: str) -> Iterator[Check]:
     speed = tool("ConsumerPerformance", *at, "--topic", "t", "--messages", "50000")
     yield "ConsumerPerformance", "exit code 0" in speed
     yield from _groups(tool, at)
+    yield from _transactions(tool, at)
     ends = tool("GetOffsetShell", *at, "--topic", "t")
     total = sum(int(end) for end in re.findall(r"^t:\d+:(\d+)$", ends, re.MULTILINE))
     yield "GetOffsetShell: every message is there", total == _MESSAGES + 50_000
@@ -93,6 +96,53 @@ def _groups(tool: Run, at: tuple[str, str]) -> Iterator[Check]:
     reset = ("--reset-offsets", "--to-earliest", "--topic", "t", "--execute")
     yield "ConsumerGroupCommand --reset-offsets", "exit code 0" in tool(command, *at, "--group", "classic", *reset)
     yield "ConsumerGroupCommand --delete", "was successful" in tool(command, *at, "--delete", "--group", "classic")
+
+
+def _transactions(tool: Run, at: tuple[str, str]) -> Iterator[Check]:
+    """By the second protocol, which Java's clients choose; and one by the first, which an administrator ends."""
+    for topic in ("input", "output"):
+        tool("TopicCommand", *at, "--create", "--topic", topic, "--partitions", "1")
+    speed = tool(
+        *("ProducerPerformance", "--topic", "input", "--num-records", "5000", "--record-size", "100"),
+        *("--throughput", "-1", "--transactional-id", "perf", "--transaction-duration-ms", "50", *at),
+    )
+    yield "ProducerPerformance in transactions", "5000 records sent" in speed
+    copied = tool(
+        *("TransactionalMessageCopier", "--broker-list", at[1], "--input-topic", "input", "--input-partition", "0"),
+        *("--output-topic", "output", "--transactional-id", "copy", "--consumer-group", "copiers"),
+        *("--transaction-size", "200", "--max-messages", "5000", "--enable-random-aborts"),
+    )
+    yield "TransactionalMessageCopier with aborts", '"remaining":0' in copied
+    yield "TransactionalMessageCopier: each message once", _count(at[1], "output") == 5000
+    open_one = Producer({"bootstrap.servers": at[1], "transactional.id": "hanging", "log_level": 0})
+    open_one.init_transactions(30)
+    open_one.begin_transaction()
+    open_one.produce("input", b"left")
+    open_one.flush(30)
+    command = "TransactionsCommand"
+    yield (
+        "TransactionsCommand list",
+        bool(re.search(r"^hanging\s+\d+\s+\d+\s+Ongoing", tool(command, *at, "list"), re.MULTILINE)),
+    )
+    described = tool(command, *at, "describe", "--transactional-id", "hanging")
+    yield "TransactionsCommand describe", "input-0" in described
+    producers = tool(command, *at, "describe-producers", "--topic", "input", "--partition", "0")
+    start = re.search(r"(\d+)\s*$", "\n".join(line.strip() for line in producers.splitlines() if line[:1].isdigit()))
+    yield "TransactionsCommand describe-producers", start is not None
+    where = ("--topic", "input", "--partition", "0", "--start-offset", start.group(1) if start else "0")
+    yield "TransactionsCommand abort", "exit code 0" in tool(command, *at, "abort", *where)
+    yield "TransactionsCommand abort: it is aborted", "CompleteAbort" in tool(command, *at, "list")
+
+
+def _count(servers: str, topic: str) -> int:
+    """How many committed messages a topic of one partition has."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "judge", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    count = 0
+    while (message := consumer.poll(30)) is not None and message.error() is None:
+        count += 1
+    consumer.close()
+    return count
 
 
 def _events(text: str) -> dict[str, list[dict[str, int]]]:

@@ -12,6 +12,7 @@ from headgate.gateway.transactions import TransactionSettings
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages import leadership as lead
 from headgate.wire.kafka.messages.cluster import METADATA, AskedTopic, MetadataRequest
+from headgate.wire.kafka.messages.groups import DELETE_GROUPS, DeleteGroupsRequest
 from headgate.wire.kafka.messages.membership import FIND_COORDINATOR, FindCoordinatorRequest
 from headgate.wire.kafka.messages.produce import INIT_PRODUCER_ID, InitProducerIdRequest
 from headgate.wire.kafka.messages.session import API_VERSIONS, ApiVersionsRequest
@@ -232,6 +233,19 @@ def test_offsets_are_pending_until_the_end(client: RawClient, topic: str, name: 
     assert code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
     assert writer.end(commit=True) == 0
     assert stored_offset(client, group, topic) == (0, 9)
+
+
+def test_a_group_that_is_deleted_gets_no_offsets_later(client: RawClient, topic: str, name: str) -> None:
+    """Not even if one of that name comes to be meanwhile."""
+    client.create(topic)
+    group, writer = f"g-{name}", RawProducer(client, name)
+    assert writer.add_offsets(group) == writer.commit_offset(group, topic, 5) == 0
+    deleted = client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest((group,)))
+    assert deleted.results[0].error_code == 0
+    other = RawProducer(client, f"{name}-2")
+    assert other.add_offsets(group) == other.commit_offset(group, topic, 3) == other.end(commit=True) == 0
+    assert writer.end(commit=True) == 0
+    assert stored_offset(client, group, topic) == (0, 3)
 
 
 def test_the_second_protocol(client: RawClient, topic: str, name: str) -> None:
