@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from headgate.gateway.store import StoreSettings
 from headgate.gateway.store.compaction import compact
+from headgate.gateway.store.retention import retain
 from headgate.gateway.store.statements import sql
 from headgate.sources.kafka.offsets import Partition, Range
 from headgate.sources.log.options import LogSourceOptions
@@ -314,3 +315,32 @@ def test_cost_does_not_grow_under_a_snapshot(
         after = costs()
         assert all(late <= early * 2 + 3 for early, late in zip(before, after, strict=True)), (before, after)
         backup.rollback()
+
+
+def test_retention_takes_what_is_old_whatever_its_transaction(
+    gateway: GatewayThread, client: RawClient, connection: psycopg.Connection, url: str, topic: str, name: str
+) -> None:
+    """Committed, aborted and open; nothing is held up afterwards."""
+    create(gateway, topic, retention_ms="1")
+    writer, other = RawProducer(client, name), RawProducer(client, f"{name}-2")
+    for commits in (True, False):
+        writer.add(topic)
+        assert writer.write(topic, b"a") == writer.end(commit=commits) == 0
+    other.add(topic)
+    assert other.write(topic, b"open") == 0
+
+    async def run() -> None:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as own:
+            await retain(own, SETTINGS, lambda *_: None)
+
+    asyncio.run(run())
+    bounds = "select array[p.log_start_offset, p.last_stable_offset, p.next_offset] from kafka.partitions as p"
+    where = " join kafka.topics as t on t.id = p.topic_id where name = %s"
+    assert column(connection, bounds + where, topic) == [[5, 5, 5]]
+    assert fetch_committed(client, topic, 5)[0].last_stable_offset == 5
+    assert other.end(commit=True) == 0
+    writer.add(topic)
+    assert writer.write(topic, b"late") == 0
+    assert writer.end(commit=False) == 0
+    answer, shown = fetch_committed(client, topic, 5)
+    assert (answer.last_stable_offset, shown) == (8, [])

@@ -127,10 +127,11 @@ alter type kafka.appended add attribute last_stable_offset bigint;
 -- As before, and notes which producers' transactions have come to a partition. Markers are nobody's next batch.
 create or replace function kafka.place(incoming kafka.incoming[]) returns setof kafka.appended language plpgsql as $$
 declare
-  whole kafka.states;
+  whole record;
 begin
-  select * into whole from kafka.states as s where (s.part_id, s.version) <= (0, 9223372036854775807)
-    order by s.part_id desc, s.version desc limit 1;
+  -- Not its arrays, which may be long.
+  select s.version, s.next_offset into whole from kafka.states as s
+    where (s.part_id, s.version) <= (0, 9223372036854775807) order by s.part_id desc, s.version desc limit 1;
   return query
   with arriving as materialized (
     select * from rows from (unnest(incoming)) with ordinality as batch
@@ -173,8 +174,12 @@ begin
     update kafka.states as state
     set version = state.version + 1, next_offset = state.next_offset + sums.n,
       run_max_ts = greatest(state.run_max_ts, sums.run_max_ts), size = state.size + sums.size,
-      segment_id = sums.segment_id, open_producers = state.open_producers || sums.producers,
-      open_offsets = state.open_offsets || sums.offsets
+      segment_id = sums.segment_id,
+      -- An array that stays as it is costs nothing, however long.
+      open_producers = case when sums.producers is null then state.open_producers
+        else state.open_producers || sums.producers end,
+      open_offsets = case when sums.offsets is null then state.open_offsets
+        else state.open_offsets || sums.offsets end
     from (
       select p.part_id, min(p.version) as version, sum(p.n) as n, max(p.run_max_ts) as run_max_ts, sum(p.size) as size,
         min(p.segment_id) as segment_id, (select o.producers from opened as o where o.part_id = p.part_id) as producers,
@@ -433,6 +438,7 @@ declare
   target int;
   placed record;
   state kafka.states;
+  at int;
 begin
   perform from kafka.head for update;
   row := kafka.transaction_of(of_id);
@@ -454,12 +460,13 @@ begin
     last_stable_offset := kafka.close_in(state, row.producer_id, is_commit, placed.base_offset);
     return next;
   end loop;
+  select * into state from kafka.states as s where (s.part_id, s.version) <= (0, 9223372036854775807)
+    order by s.part_id desc, s.version desc limit 1;
+  at := array_position(state.open_offsets, row.number);
   update kafka.states as s set version = s.version + 1,
-    open_producers = array(select o.producer_id from kafka.open_transactions() as o where o.number <> row.number),
-    open_offsets = array(select o.number from kafka.open_transactions() as o where o.number <> row.number)
-  where s.part_id = 0 and s.version = (
-    select w.version from kafka.states as w where (w.part_id, w.version) <= (0, 9223372036854775807)
-    order by w.part_id desc, w.version desc limit 1);
+    open_producers = state.open_producers[:at - 1] || state.open_producers[at + 1:],
+    open_offsets = state.open_offsets[:at - 1] || state.open_offsets[at + 1:]
+  where s.part_id = 0 and s.version = state.version;
   perform kafka.settle_offsets(row.number, is_commit);
   update kafka.transactional_ids as t set version = t.version + 1, state = new_state, producer_id = new_producer,
     epoch = new_epoch, last_producer_id = new_last_producer, last_epoch = new_last_epoch, timeout_ms = new_timeout_ms,
