@@ -61,6 +61,9 @@ def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
             for reader in readers:
                 reader.stop(60)
             wait_until(lambda: _open(url) == 0, 120, "a transaction of a copier stays open")
+            left = "select count(*) from kafka.states where cardinality(open_offsets) > 0"
+            assert _count(url, left) == 0, "readers wait for a transaction that is over"
+            assert _count(url, "select count(*) from kafka.pending_offsets") == 0
             assert check_transactions(history, log) == [], strikes
             assert check_copies(log, read_log(servers, COPIES, PARTITIONS)) == [], strikes
             ended = [transaction.ended for done in history.done.values() for transaction in done]

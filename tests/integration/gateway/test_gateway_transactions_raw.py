@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import psycopg
@@ -383,6 +384,50 @@ def test_two_gateways_are_one(fresh_database: str, topic: str, name: str) -> Non
         assert plain.add(topic) == plain.write(topic, b"d") == plain.end(commit=True) == 0
         for client in (first, second):
             wait_until(lambda each=client: fetch_committed(each, topic)[1] == [b"a", b"b", b"d"], TIMEOUT_S, "differs")  # type: ignore[misc]
+
+
+def test_of_producers_that_begin_at_once_one_is_left(fresh_database: str, topic: str, name: str) -> None:
+    """At two gateways: each has an epoch of its own, and whoever has the greatest may write."""
+    with running(fresh_database) as one, running(fresh_database) as two, RawClient(one.port) as client:
+        client.create(topic)
+
+        def begin(number: int) -> RawProducer:
+            with RawClient((one, two)[number % 2].port) as own:
+                return RawProducer(own, name)
+
+        with ThreadPoolExecutor(8) as threads:
+            producers = list(threads.map(begin, range(16)))
+        begun = sorted((each for each in producers if each.given.error_code == 0), key=lambda each: each.epoch)
+        assert len(begun) > 1
+        assert len({each.epoch for each in begun}) == len(begun)
+        for each in producers:
+            each.client = client
+        assert {each.add(topic) for each in begun[:-1]} == {ErrorCode.PRODUCER_FENCED}
+        last = begun[-1]
+        assert last.add(topic) == last.write(topic, b"a") == last.end(commit=True) == 0
+
+
+def test_a_log_that_is_locked_leaves_readers_alone(fresh_database: str, topic: str, name: str) -> None:
+    """Transactions wait for the lock with few connections, and are done when it is free."""
+    with running(fresh_database) as gateway, RawClient(gateway.port) as client:
+        client.create(topic)
+        writers = []
+        for number in range(12):
+            writers.append(RawProducer(RawClient(gateway.port), f"{name}-{number}"))
+            assert writers[-1].add(topic) == writers[-1].write(topic, b"a") == 0
+        with psycopg.connect(fresh_database) as holder, ThreadPoolExecutor(12) as threads:
+            holder.execute("select from kafka.head for update")
+            ends = [threads.submit(each.end, commit=True) for each in writers]
+            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            with psycopg.connect(fresh_database, autocommit=True) as watcher:
+                wait_until(lambda: watcher.execute(waiting).fetchone() >= (2,), TIMEOUT_S, "nobody waits")  # type: ignore[operator]
+            assert stored_offset(client, "nobody", topic) == (0, -1)
+            assert latest(client, topic, isolation=1) == 0
+            holder.rollback()
+            assert [each.result(TIMEOUT_S) for each in ends] == [0] * 12
+        assert len(fetch_committed(client, topic)[1]) == 12
+        for each in writers:
+            each.client.socket.close()
 
 
 def _knows(client: RawClient, topic: str) -> bool:

@@ -273,7 +273,8 @@ end $$;
 alter function kafka.transaction_of(text) set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off;
 
 -- All open transactions, oldest first.
-create function kafka.open_transactions() returns table (producer_id bigint, number bigint) language plpgsql stable as $$
+create function kafka.open_transactions() returns table (producer_id bigint, number bigint)
+language plpgsql stable rows 10 as $$
 #variable_conflict use_column
 begin
   return query select o.producer_id, o.number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _MARK = "-- name: "
 _REGEX_TIMEOUT = "1s"
+_MOST_WRITING = 2
 
 # The marker in a partition, and where that stands now.
 Ended = tuple[int, Batch, Outcome]
@@ -40,6 +42,8 @@ class TransactionStore:
 
     def __init__(self, pool: AsyncConnectionPool) -> None:
         self._pool = pool
+        # They wait for the lock of the log, one after the other, and must leave connections to everybody else.
+        self._writing = asyncio.Semaphore(_MOST_WRITING)
 
     async def find(self, transactional_id: str) -> Transactional | None:
         rows = await self._rows("find", transactional_id)
@@ -70,7 +74,7 @@ class TransactionStore:
 
     async def extend(self, known: Transactional, parts: Sequence[int], groups: Sequence[str]) -> bool:
         """Add to a transaction, or begin one; false if the state is no longer this one."""
-        rows = await self._rows("extend", known.transactional_id, known.version, list(parts), list(groups))
+        rows = await self._write("extend", known.transactional_id, known.version, list(parts), list(groups))
         return rows[0][0] is True
 
     async def change(self, transactional_id: str, known: Transactional | None, change: Change) -> list[Ended] | None:
@@ -79,7 +83,7 @@ class TransactionStore:
         if change.marker is not None:
             return await self._finish(transactional_id, version, change, change.marker)
         values = change.state, *change.identity, *change.last, change.timeout_ms, change.is_implicit
-        rows = await self._rows("change", transactional_id, version, *values)
+        rows = await self._write("change", transactional_id, version, *values)
         return [] if rows[0][0] is True else None
 
     async def _finish(self, transactional_id: str, version: int, change: Change, marker: Marker) -> list[Ended] | None:
@@ -102,7 +106,7 @@ class TransactionStore:
             "timeout_ms": change.timeout_ms,
             "is_implicit": change.is_implicit,
         }
-        async with self._connection() as connection:
+        async with self._writing, self._connection() as connection:
             rows = await (await connection.execute(_sql("finish"), values)).fetchall()
         if not rows:
             return None
@@ -111,7 +115,7 @@ class TransactionStore:
 
     async def pend(self, within: Membership, identity: Identity, term: Term, commits: Sequence[Commit]) -> ErrorCode:
         """Keep offsets of a group until a transaction ends."""
-        rows = await self._rows(
+        rows = await self._write(
             "pend",
             within.transactional_id,
             *identity,
@@ -133,6 +137,10 @@ class TransactionStore:
     async def open_in(self, part_id: int) -> dict[int, int]:
         """The first offset of every producer that writes to a partition in a transaction."""
         return dict(await self._rows("open_in", part_id, part_id))
+
+    async def _write(self, name: str, *values: object) -> list[tuple[Any, ...]]:
+        async with self._writing:
+            return await self._rows(name, *values)
 
     async def _rows(self, name: str, *values: object) -> list[tuple[Any, ...]]:
         async with self._connection() as connection:
