@@ -146,10 +146,7 @@ class Reader:
         end = tail.end_for(is_committed=want.is_committed)
         if not tail.is_known or want.offset > tail.next_offset or end is None:
             return False
-        if want.offset < tail.log_start_offset or want.offset >= end:
-            return True
-        # Which transactions were aborted is not in memory.
-        return tail.has(want.offset) and not (want.is_committed and want.offset <= tail.transactions_to)
+        return want.offset < tail.log_start_offset or want.offset >= end or tail.has(want.offset)
 
     def _remember(self, want: Want, max_bytes: int, *, is_first: bool) -> Fetched:
         tail = self._tails.get(want.part_id)
@@ -160,7 +157,9 @@ class Reader:
             fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
         elif want.offset < end and tail.has(want.offset):
             limit = min(max_bytes, want.max_bytes)
-            fetched.buffers, fetched.size = tail.cached(want.offset, end, limit, is_first=is_first)
+            fetched.buffers, fetched.size, stop = tail.cached(want.offset, end, limit, is_first=is_first)
+            if want.is_committed:
+                fetched.aborted = tail.aborts.among(want.offset, stop)
         return fetched
 
     async def _ask(self, wants: Sequence[Want], max_bytes: int) -> dict[Want, Fetched]:

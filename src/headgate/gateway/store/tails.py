@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import itemgetter
 from struct import Struct
 
+from headgate.gateway.store.aborts import Aborts
 from headgate.wire.kafka.batch import TRANSACTIONAL_BIT
 
 __all__ = ["Buffer", "Tail", "Tails", "served"]
@@ -36,12 +37,12 @@ class Tail:
     __slots__ = (
         "_stable_at",
         "_stable_offset",
+        "aborts",
         "batches",
         "cut",
         "is_known",
         "log_start_offset",
         "next_offset",
-        "transactions_to",
         "waiters",
     )
 
@@ -51,7 +52,7 @@ class Tail:
         self.log_start_offset = 0
         self._stable_offset = 0
         self._stable_at = -1  # where the partition ended when that was so: it changes with the end only
-        self.transactions_to = -1  # the last offset in memory that belongs to a transaction
+        self.aborts = Aborts()
         self.batches: list[_Cached] = []
         self.cut = 0  # how many of the batches at the front are gone; they are removed many at a time
         self.waiters: set[Callable[[], None]] = set()
@@ -78,17 +79,18 @@ class Tail:
         """Whether memory goes back so far."""
         return self.cut < len(self.batches) and self.batches[self.cut][0] <= offset
 
-    def cached(self, offset: int, stop: int, max_bytes: int, *, is_first: bool) -> tuple[list[Buffer], int]:
-        """Batches from `offset` to `stop` and their size; the first even if it is too large."""
+    def cached(self, offset: int, stop: int, max_bytes: int, *, is_first: bool) -> tuple[list[Buffer], int, int]:
+        """Batches from `offset` to `stop`, their size, and where they end; the first even if it is too large."""
         buffers: list[Buffer] = []
-        size = 0
+        size, end = 0, offset
         for index in range(bisect_left(self.batches, offset, self.cut, key=_LAST), len(self.batches)):
-            base_offset, _, data = self.batches[index]
+            base_offset, last_offset, data = self.batches[index]
             if base_offset >= stop or (size + len(data) > max_bytes and not (is_first and not buffers)):
                 break
             buffers += served(base_offset, data)
             size += len(data)
-        return buffers, size
+            end = last_offset + 1
+        return buffers, size, end
 
 
 class Tails:
@@ -124,7 +126,7 @@ class Tails:
         if len(data) <= self._cache_bytes:
             tail.batches.append((base_offset, last_offset, data))
             if data[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
-                tail.transactions_to = last_offset
+                tail.aborts.add(base_offset, data)
             self._order.append(part_id)
             self._cached_bytes += len(data)
             self._evict()
@@ -142,11 +144,14 @@ class Tails:
             if tail.cut * 2 > len(tail.batches):
                 del tail.batches[: tail.cut]
                 tail.cut = 0
+                if tail.batches:
+                    tail.aborts.forget(tail.batches[0][0])
 
     def _forget_batches(self, part_id: int, tail: Tail) -> None:
         self._cached_bytes -= sum(len(data) for _, _, data in tail.batches)
         self._stale[part_id] += len(tail.batches) - tail.cut
         tail.batches, tail.cut = [], 0
+        tail.aborts.clear()
 
     def moved(
         self,
