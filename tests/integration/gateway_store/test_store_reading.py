@@ -241,3 +241,25 @@ async def test_two_gateways_append_by_turns(store_url: str, topic: str) -> None:
                 return len(await values(gateway, made)) == 60
 
             await until(has_all)
+
+
+@in_loop
+async def test_news_that_come_in_between_two_looks(store_url: str, topic: str) -> None:
+    """While PostgreSQL is asked for one partition, it is heard of another that it has more than is known here."""
+    async with opened(store_url) as store:
+        made = await store.catalog.create(topic, 2, {})
+        wants = [Want(part, offset, 1000, is_committed=True) for part, offset in zip(made.parts, (0, 1), strict=True)]
+        for index in range(2):
+            await store.append(made, index, batch(b"a"))
+        await store.fetch(wants[1:], max_bytes=1000, min_bytes=0, max_wait_s=0)  # from now on it is known
+        ask = store._reader._ask
+
+        async def slow(asked: list[Want], max_bytes: int) -> object:
+            found = await ask(asked, max_bytes)
+            store.tails.heard(made.parts[1], 2, 0)
+            return found
+
+        store._reader._ask = slow  # type: ignore[method-assign,assignment]
+        first, second = await store.fetch(wants, max_bytes=1000, min_bytes=0, max_wait_s=0)
+        assert (len(records(first)), first.last_stable_offset) == (1, 1)
+        assert (second.error, records(second), second.last_stable_offset) == (ErrorCode.NONE, [], 1)

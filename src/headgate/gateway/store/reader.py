@@ -152,9 +152,10 @@ class Reader:
         tail = self._tails.get(want.part_id)
         fetched = Fetched(want.part_id, ErrorCode.NONE, tail.next_offset, tail.log_start_offset, tail.stable_offset)
         end = tail.end_for(is_committed=want.is_committed)
-        assert end is not None, "it was known a moment ago"
         if want.offset < tail.log_start_offset or want.offset > tail.next_offset:
             fetched.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif end is None:
+            pass  # something has come in while others were asked for: it is read the next time
         elif want.offset < end and tail.has(want.offset):
             limit = min(max_bytes, want.max_bytes)
             fetched.buffers, fetched.size, stop = tail.cached(want.offset, end, limit, is_first=is_first)
