@@ -69,6 +69,7 @@ def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
             ended = [transaction.ended for done in history.done.values() for transaction in done]
             assert ended.count("committed") > 50, ended
             assert ended.count("aborted") > 20, ended
+            assert "a handler failed" not in (tmp_path / "gateways.log").read_text()
 
 
 def _kill(gateway: Victim, port: int) -> Fault:

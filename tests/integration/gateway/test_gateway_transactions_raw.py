@@ -296,6 +296,35 @@ def test_what_stays_open_is_aborted(fresh_database: str, topic: str, name: str) 
         assert fetch_committed(client, topic)[1] == [b"b"]
 
 
+def test_one_that_cannot_be_aborted_holds_up_no_other(fresh_database: str, topic: str, name: str) -> None:
+    """And is told: the gateway has trouble until it can be."""
+    settings = TransactionSettings(sweep_interval_s=0.1)
+    with (
+        running(fresh_database, transaction_settings=settings) as gateway,
+        RawClient(gateway.port) as client,
+        psycopg.connect(fresh_database, autocommit=True) as connection,
+    ):
+        client.create(topic)
+        # Whatever it may be, for one of them.
+        connection.execute(
+            "create function fail() returns trigger language plpgsql as $$ begin raise 'no'; end $$;"
+            " create trigger fail before update on kafka.transactional_ids for each row"
+            f" when (old.state = 'Ongoing' and new.state <> 'Ongoing' and old.transactional_id = '{name}-1')"
+            " execute function fail()"
+        )
+        writers = [RawProducer(client, f"{name}-{number}", timeout_ms=100) for number in (1, 2)]
+        assert [each.add(topic) for each in writers] == [each.write(topic, b"a") for each in writers] == [0, 0]
+        state = f"select state from kafka.transactions where transactional_id = '{name}-2'"
+        wait_until(lambda: connection.execute(state.encode()).fetchone() == ("CompleteAbort",), TIMEOUT_S, "held up")
+        troubles = gateway.gateway.services.store.health.troubles
+        wait_until(lambda: "transactions" in troubles, TIMEOUT_S, "nobody is told")
+        connection.execute("drop trigger fail on kafka.transactional_ids")
+        wait_until(
+            lambda: fetch_committed(client, topic)[0].last_stable_offset == 4, TIMEOUT_S, "it is not tried again"
+        )
+        wait_until(lambda: "transactions" not in troubles, TIMEOUT_S, "it does not recover")
+
+
 def test_readers_wait_for_the_end(client: RawClient, topic: str, name: str) -> None:
     """A long poll is answered when the transaction ends, not when its records come."""
     client.create(topic)

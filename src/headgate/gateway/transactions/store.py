@@ -130,9 +130,10 @@ class TransactionStore:
         )
         return ErrorCode(rows[0][0])
 
-    async def overdue(self) -> list[tuple[str, int]]:
+    async def overdue(self, connection: psycopg.AsyncConnection) -> list[tuple[str, int]]:
         """The transactional ids whose transactions have been open for too long, and the versions of their states."""
-        return [(transactional_id, version) for transactional_id, version in await self._rows("overdue")]
+        rows = await (await connection.execute(_sql("overdue"))).fetchall()
+        return [(transactional_id, version) for transactional_id, version in rows]
 
     async def open_in(self, part_id: int) -> dict[int, int]:
         """The first offset of every producer that writes to a partition in a transaction."""

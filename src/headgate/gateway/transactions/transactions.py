@@ -204,16 +204,29 @@ class Transactions:
         return ends is not None
 
     async def _sweep(self, connection: psycopg.AsyncConnection) -> None:
-        """Abort what has been open for longer than its producer has asked for."""
-        for transactional_id, version in await self._store.overdue():
-            known = await self._store.find(transactional_id)
-            if known is None or known.version != version:
-                continue  # it has gone on meanwhile; another one may be open by now
-            if await self._make(transactional_id, known, aborted(known)):
-                logger.warning(
-                    "a transaction was open for too long, and is aborted",
-                    extra={"transactional_id": transactional_id, "timeout_ms": known.timeout_ms},
-                )
+        """Abort what has been open for longer than its producer has asked for. One that cannot be holds up no other."""
+        failed: list[Exception] = []
+        for transactional_id, version in await self._store.overdue(connection):
+            try:
+                await self._expire(transactional_id, version)
+            except Refused as outage:
+                logger.warning("an abort waits for the database", extra={"why": str(outage)})
+                return
+            except Exception as error:
+                logger.exception("a transaction cannot be aborted", extra={"transactional_id": transactional_id})
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    async def _expire(self, transactional_id: str, version: int) -> None:
+        known = await self._store.find(transactional_id)
+        if known is None or known.version != version:
+            return  # it has gone on meanwhile; another one may be open by now
+        if await self._make(transactional_id, known, aborted(known)):
+            logger.warning(
+                "a transaction was open for too long, and is aborted",
+                extra={"transactional_id": transactional_id, "timeout_ms": known.timeout_ms},
+            )
 
 
 def check_transactional_id(transactional_id: str) -> None:
