@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.apache_kafka import classes, java_consume, java_produce, running_kafka
-from bench.gateway_load import consume, latencies_ms, outbox_of, produce, raw_batches, rows_of_the_seed
+from bench.gateway_load import consume, latencies_ms, outbox_of, produce, raw_batches, rows_of_the_seed, transact
 from bench.harness import Bench
 from conformance.gateways import gateway
 from headgate.embedded import Stack
@@ -33,6 +33,7 @@ def measure(bench: Bench) -> None:
         with gateway(bench.directory / "gateway", postgres_url=url) as servers:
             admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
             _throughput(bench, admin, servers, messages)
+            _transactions(bench, admin, servers, messages)
             _limits(bench, url, messages)
             _latency(bench, admin, servers)
             _idle(bench)
@@ -91,6 +92,17 @@ def _throughput(bench: Bench, admin: AdminClient, servers: str, messages: int) -
         got = consume(servers, f"t{size}-1", count)
         bench.figure(f"consume_{size}b_msg_s", got.messages)
         bench.figure(f"consume_{size}b_mb_s", got.megabytes)
+
+
+def _transactions(bench: Bench, admin: AdminClient, servers: str, messages: int) -> None:
+    """Beside what one producer writes without them."""
+    for per_transaction, count in ((10_000, messages), (100, messages // 50)):
+        topic = f"transactions-{per_transaction}"
+        _create(admin, topic)
+        rates = transact(servers, topic, messages=count, size=100, per_transaction=per_transaction)
+        bench.figure(f"transactions_of_{per_transaction}_100b_msg_s", rates.messages)
+        plain = bench.figures["produce_100b_1_producers_msg_s"]
+        bench.figure(f"transactions_of_{per_transaction}_beside_plain", rates.messages / plain)
 
 
 def _limits(bench: Bench, url: str, messages: int) -> None:

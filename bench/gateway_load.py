@@ -13,7 +13,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headgate.wire.kafka import Record, encode_batch
 
-__all__ = ["OutboxRates", "Rates", "consume", "latencies_ms", "outbox_of", "produce", "raw_batches", "rows_of_the_seed"]
+__all__ = [
+    "OutboxRates",
+    "Rates",
+    "consume",
+    "latencies_ms",
+    "outbox_of",
+    "produce",
+    "raw_batches",
+    "rows_of_the_seed",
+    "transact",
+]
 
 _CONTEXT = mp.get_context("spawn")
 _PARTITIONS = 4
@@ -65,6 +75,23 @@ def _produce_share(servers: str, topic: str, messages: int, size: int) -> tuple[
     if left:
         raise RuntimeError(f"{left} messages were not acknowledged")
     return begin, time.time()
+
+
+def transact(servers: str, topic: str, *, messages: int, size: int, per_transaction: int) -> Rates:
+    """One producer, whose transactions follow one another; the time runs to the end of the last."""
+    producer = Producer(
+        {"bootstrap.servers": servers, "linger.ms": 5, "transactional.id": f"{topic}-{per_transaction}"}
+    )
+    value = np.random.default_rng(1).bytes(size)
+    producer.init_transactions(30)
+    begin = time.time()
+    for first in range(0, messages, per_transaction):
+        producer.begin_transaction()
+        for number in range(first, min(first + per_transaction, messages)):
+            producer.produce(topic, value, partition=number % _PARTITIONS)
+        producer.commit_transaction(60)
+    seconds = time.time() - begin
+    return Rates(messages / seconds, messages * size / seconds / 1e6)
 
 
 def consume(servers: str, topic: str, messages: int) -> Rates:

@@ -57,6 +57,7 @@ class Transactions:
         self._store = TransactionStore(store.pool)
         self._sweeping: asyncio.Task[None] | None = None
         self._changing: set[asyncio.Task[bool]] = set()
+        self._old_gateways: list[str] = []
 
     def start(self, url: str) -> None:
         """Begin to abort what has been open for too long; one gateway does it for all."""
@@ -85,10 +86,7 @@ class Transactions:
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
                 f"transactions may take from 1 to {self.settings.max_timeout_ms} ms",
             )
-        if old := await self._store.old_gateways():
-            text = f"the gateway at {old[0]} is of a version that knows no transactions; stop it first"
-            logger.warning("a transactional producer must wait", extra={"why": text})
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        await self._check_gateways()
         for _ in range(_TRIES):
             known = await self._store.find(transactional_id)
             new_id = await self._store.new_producer_id() if needs_new_id(known) else None
@@ -99,6 +97,15 @@ class Transactions:
             if await self._make(transactional_id, known, change):
                 return change.identity
         raise _crowded()
+
+    async def _check_gateways(self) -> None:
+        """Those that would serve what is not committed must be gone. Clients ask again and again: it is said once."""
+        before, self._old_gateways = self._old_gateways, await self._store.old_gateways()
+        if self._old_gateways:
+            text = f"the gateway at {self._old_gateways[0]} is of a version that knows no transactions; stop it first"
+            if self._old_gateways != before:
+                logger.warning("transactional producers must wait", extra={"why": text})
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
     async def add(
         self, transactional_id: str, identity: Identity, parts: Sequence[int] = (), groups: Sequence[str] = ()
