@@ -150,6 +150,7 @@ def _broker_settings(context: Context, name: str, address: str) -> list[tuple[st
         ("num.partitions", str(options.default_partitions), ConfigType.INT),
         ("offsets.topic.replication.factor", "1", ConfigType.INT),
         ("socket.request.max.bytes", str(options.max_frame_bytes), ConfigType.INT),
+        ("transaction.max.timeout.ms", str(context.transactions.settings.max_timeout_ms), ConfigType.INT),
         ("transaction.state.log.replication.factor", "1", ConfigType.INT),
         ("unclean.leader.election.enable", "false", ConfigType.BOOLEAN),
     ]
