@@ -679,8 +679,9 @@ $$;
 create or replace function kafka.after(topic text, global_offset bigint, n int default 1000)
 returns setof kafka.message_of_topic language sql stable rows 1000 as $$
   select p.index, r.* from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
+  cross join lateral (select kafka.stable_global(t.id) as global_offset offset 0) as stop
   cross join lateral kafka.read(t.name, p.index, kafka.offset_after(p.part_id, after.global_offset), after.n) as r
-  where t.name = after.topic and r.global_offset < kafka.stable_global(t.id)
+  where t.name = after.topic and r.global_offset < stop.global_offset
   order by r.global_offset limit after.n
 $$;
 
