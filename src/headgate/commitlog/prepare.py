@@ -111,9 +111,7 @@ def prepare(records: bytes | memoryview, rules: Rules, *, in_transaction: bool =
         found = tuple(split_batches(records))
     except ProtocolError as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.message) from None
-    for header, _ in found:
-        _check_transaction(header, in_transaction=in_transaction)
-    return tuple(_prepare(header, data, rules, now_ms) for header, data in found)
+    return tuple(_prepare(header, data, rules, now_ms, in_transaction=in_transaction) for header, data in found)
 
 
 def _check_transaction(header: BatchHeader, *, in_transaction: bool) -> None:
@@ -135,13 +133,14 @@ def _check_format(records: bytes | memoryview) -> None:
         raise Refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "record formats before 2 are not taken")
 
 
-def _prepare(header: BatchHeader, data: memoryview, rules: Rules, now_ms: int) -> Batch:
+def _prepare(header: BatchHeader, data: memoryview, rules: Rules, now_ms: int, *, in_transaction: bool) -> Batch:
     if header.size > rules.max_bytes:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {header.size} bytes; the topic takes {rules.max_bytes}")
     try:
         check_crc(data, header)
     except ProtocolError as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, error.message) from None
+    _check_transaction(header, in_transaction=in_transaction)
     _check_header(header)
     section = data[HEADER_BYTES:]
     plain = None if header.codec is Codec.NONE else _inflated(header, section, rules.max_plain_bytes)

@@ -89,6 +89,11 @@ WRONG = [
         "no key in a compacted topic", ErrorCode.INVALID_RECORD, encode_batch([Record(0, NOW)]), Rules(needs_keys=True)
     ),
     Wrong("control records", ErrorCode.INVALID_RECORD, encode_batch(RECORDS, is_control=True)),
+    Wrong(
+        "a bit that says so by mistake",
+        ErrorCode.CORRUPT_MESSAGE,
+        BATCH[:22] + bytes([BATCH[22] | 0x10]) + BATCH[23:],
+    ),
     Wrong("a transaction", ErrorCode.INVALID_TXN_STATE, encode_batch(RECORDS, is_transactional=True, producer_id=1)),
     Wrong("dated by the producer", ErrorCode.INVALID_TIMESTAMP, encode_batch(RECORDS, log_append_time=NOW)),
     Wrong("tomorrow", ErrorCode.INVALID_TIMESTAMP, encode_batch([Record(0, NOW + DAY_MS, b"k")])),
