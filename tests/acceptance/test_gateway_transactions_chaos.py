@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -9,25 +11,39 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from headgate.embedded import Stack
+from headgate.embedded.postgres import PostgresServer
 from tests.acceptance.test_gateway_chaos import end_backends, free_port, gateway_process, listening
 from tests.cdc import Chaos, Fault, Victim, crash, restart
 from tests.gateway.transactional_workers import Copier, TransactionReader, TransactionWriter
 from tests.gateway.transactions import TransactionHistory, check_copies, check_transactions
 from tests.gateway.workers import read_log, wait_until
+from tests.stock import StockPostgres, both_servers
 
 pytestmark = pytest.mark.timeout(400)
 
 TOPIC, COPIES, PARTITIONS, SECONDS = "orders", "copies", 3, 30
 
 
-def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
+@contextmanager
+def _postgres(which: str, directory: Path) -> Iterator[PostgresServer]:
+    """A server whose commits are on disk: the embedded one or Debian's."""
+    (directory / "run").mkdir()
+    if which == "embedded":
+        server = PostgresServer(directory / "postgres", directory / "run", durable=True)
+    else:
+        server = StockPostgres(directory / "postgres", directory / "run", settings={"fsync": "on"})
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("which", both_servers)
+def test_transactions_are_whole_whatever_is_killed(tmp_path: Path, which: str) -> None:
     """Writers that commit and abort, readers, and two copiers from topic to topic, exactly once."""
-    stack = Stack(tmp_path / "stack", nats=False, durable=True)
-    with stack as endpoints:
-        assert stack.postgres is not None
-        url = endpoints.postgres_url
-        assert url is not None
+    with _postgres(which, tmp_path) as postgres:
+        url = postgres.url
         ports = [free_port(), free_port()]
         servers = ",".join(f"127.0.0.1:{port}" for port in ports)
         with gateway_process(tmp_path, url, ports[0]) as first, gateway_process(tmp_path, url, ports[1]) as second:
@@ -45,8 +61,8 @@ def test_transactions_are_whole_whatever_is_killed(tmp_path: Path) -> None:
                 _kill(first, ports[0]),
                 _kill(second, ports[1]),
                 end_backends(url),
-                restart(stack.postgres),
-                crash(stack.postgres),
+                restart(postgres),
+                crash(postgres),
             ]
             strikes = Chaos(seed=11, faults=faults, count=8, seconds=SECONDS, pause_s=(1, 3)).run()
             assert len(strikes) >= 5, strikes
