@@ -21,10 +21,11 @@ from headgate.gateway.groups import Coordinator, GroupSettings
 from headgate.gateway.health import Health
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
+from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.gateway.transactions import Transactions, TransactionSettings
-from headgate.model import ConfigError
+from headgate.model import ConfigError, ConnectError
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
@@ -69,9 +70,13 @@ class Gateway:
                 group_settings or GroupSettings(),
                 transaction_settings or TransactionSettings(),
             )
+        except NO_DATABASE as error:
+            _close_all(listeners)
+            raise ConnectError(
+                f"PostgreSQL does not answer: {error}", where="postgres", remedy="check the address, and that it runs"
+            ) from error
         except BaseException:
-            for listener in listeners:
-                listener.close()
+            _close_all(listeners)
             raise
         gateway = cls(services, listeners)
         await gateway._accept(tls)
@@ -251,10 +256,14 @@ def _listen(options: GatewayOptions) -> list[socket.socket]:
             listeners.append(listen(host, port, backlog=_BACKLOG, where="gateway.port"))
             port = listeners[0].getsockname()[1]
     except BaseException:
-        for listener in listeners:
-            listener.close()
+        _close_all(listeners)
         raise
     return listeners
+
+
+def _close_all(listeners: list[socket.socket]) -> None:
+    for listener in listeners:
+        listener.close()
 
 
 def _placed(options: GatewayOptions, port: int) -> GatewayOptions:

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.commitlog.install import plan
 from headgate.control.gateway import GatewayProcess
 from headgate.gateway import GatewayOptions
 from headgate.model import OccupiedError
@@ -156,3 +158,19 @@ def test_a_gateway_that_cannot_start_says_why(fresh_database: str) -> None:
         options = GatewayOptions(postgres_url=fresh_database, port=taken.getsockname()[1])
         with pytest.raises(OccupiedError, match="cannot listen"):
             GatewayProcess(options).start()
+
+
+def test_a_server_that_goes_away_during_the_start_is_told(config: Path, fresh_database: str) -> None:
+    """As one that is shut down does: it ends the sessions that it has, and the start is in the middle of one."""
+    waiting = "select pid from pg_locks where locktype = 'advisory' and not granted and database = %s"
+    with psycopg.connect(fresh_database, autocommit=True) as admin, headgate("gateway", config=config) as process:
+        # Installers queue at this lock; it is taken before the gateway comes to it, which compiles first.
+        admin.execute("select pg_advisory_lock(%s)", [plan().lock])
+        (database,) = admin.execute("select oid from pg_database where datname = current_database()").fetchone() or ()
+        wait_for(lambda: admin.execute(waiting, [database]).fetchone() is not None, "nobody installs")
+        (pid,) = admin.execute(waiting, [database]).fetchone() or ()
+        admin.execute("select pg_terminate_backend(%s)", [pid])
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 4, errors
+    assert "terminating connection" in errors
+    assert "Traceback" not in errors
