@@ -97,7 +97,12 @@ class Link:
 
     async def close(self) -> None:
         self.is_closing = True
-        await self.client.close()
+        try:
+            await self.client.close()
+        except OSError:  # the server has gone with something unsent: nats-py stops half way, its socket open
+            transport = getattr(self.client, "_transport", None)
+            if transport is not None:
+                transport.close()
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """The answer, however long it takes. What JetStream refuses is raised."""
