@@ -29,7 +29,7 @@ PAGES = [
 ]
 _FENCE = re.compile(r"(?:^<!-- not run: (.*?) -->\n)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"(^|\s)#\s.*$", re.MULTILINE)
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -118,6 +119,14 @@ def browse(orders: Stores, **arguments: str) -> dict[str, Any]:
     return find_messages(orders, {"name": "orders"} | arguments)
 
 
+@pytest.fixture
+def letters(gateway: GatewayThread) -> str:
+    """A topic of its own to write to: the messages of `orders` are counted."""
+    name = f"letters-{secrets.token_hex(4)}"
+    create(gateway, NewTopic(name, 3, 1))
+    return name
+
+
 def positions(found: dict[str, Any]) -> list[str]:
     return [each.position for each in found["messages"]]
 
@@ -189,7 +198,8 @@ def test_a_group_has_its_members_and_the_lag_of_each_partition(
 def test_lists_are_bounded_and_can_be_searched(orders: Stores, gateway: GatewayThread) -> None:
     create(gateway, NewTopic("wide", 300, 1), *(NewTopic(f"many-{n:03}", 1, 1) for n in range(110)))
     everything = read_gateway(orders)
-    assert (len(everything["topics"]), everything["topic_count"]) == (100, 112)
+    assert len(everything["topics"]) == 100
+    assert everything["topic_count"] >= 112, "and those of other tests"
     assert [each["name"] for each in read_gateway(orders, "MANY-04")["topics"]] == [f"many-04{n}" for n in range(10)]
     assert read_gateway(orders, "%")["topics"] == []  # a text, not a pattern
     wide = find_topic(orders, "wide")
@@ -216,18 +226,18 @@ def test_a_server_as_debian_has_it_answers(stock_url: str) -> None:
         assert [each["name"] for each in read_gateway(stores)["topics"]] == ["orders"]
 
 
-def test_one_message_is_written_by_hand(client: httpx.Client, gateway: GatewayThread, orders: Stores) -> None:
-    page = client.get("/dashboard/gateway/topic?name=orders").text
-    assert "Produce to orders" in page
-    back = "/dashboard/gateway/topic?name=orders"
-    form = {"form_secret": _secret(page), "back": back, "topic": "orders", "partition": "1", "key": "00ff",
+def test_one_message_is_written_by_hand(client: httpx.Client, letters: str, orders: Stores) -> None:
+    back = f"/dashboard/gateway/topic?name={letters}"
+    page = client.get(back).text
+    assert f"Produce to {letters}" in page
+    form = {"form_secret": _secret(page), "back": back, "topic": letters, "partition": "1", "key": "00ff",
             "key_form": "hex", "value": '{"by": "hand"}', "value_form": "text",
             "headers": f"traceparent: 00-abc\nnote: {EVIL}"}  # fmt: skip
     answer = client.post("/dashboard/gateway/produce", data=form)
     assert (answer.status_code, answer.headers["location"]) == (303, back)
-    assert "one message was written to orders" in client.get(back).text
-    _until(lambda: len(browse(orders, text="by hand".replace(" ", '": "'))["messages"]) == 1)
-    [written] = browse(orders, partition="1", text='"hand"')["messages"]
+    assert f"one message was written to {letters}" in client.get(back).text
+    _until(lambda: len(browse(orders, name=letters)["messages"]) == 1)
+    [written] = browse(orders, name=letters, partition="1", text='"hand"')["messages"]
     assert written.key == "00 ff"
     assert dict(written.headers) == {"traceparent": "00-abc", "note": EVIL}
 
