@@ -217,7 +217,7 @@ def _check_mode(subject: str, settings: Settings, draft: Draft) -> None:
 
 
 async def _are_there(writing: Transaction, references: Sequence[Reference]) -> bool:
-    """Nobody deletes a schema while another one begins to refer to it: both wait for the same lock."""
+    """Refuse a reference to a deleted version. None is deleted meanwhile: both wait for the same lock."""
     for reference in references:
         versions = await writing.versions(reference.subject)
         if not any(each.number == reference.version and not each.is_deleted for each in versions):

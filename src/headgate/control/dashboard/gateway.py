@@ -182,5 +182,5 @@ def _whole(text: str) -> int | None:
 
 
 def _text(text: str) -> str:
-    """As PostgreSQL can hold it: no text there has a NUL or half a character, so nothing is named like that."""
+    """Make a text one that PostgreSQL can hold: without a NUL or half a character, and not long."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()[:300]

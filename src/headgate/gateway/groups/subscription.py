@@ -49,7 +49,7 @@ def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
 
 
 def _numbers(data: bytes, start: int, count: int) -> Iterator[tuple[int]]:
-    """So many numbers; raises `struct.error` if the bytes have no room for them."""
+    """Read a number of integers; raises `struct.error` if the bytes end before."""
     stop = start + _NUMBER.size * count
     if count < 0 or stop > len(data):
         raise struct.error("too short")

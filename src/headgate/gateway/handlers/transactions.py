@@ -63,7 +63,7 @@ _CodeOf = Callable[[tuple[str, int]], ErrorCode]  # of a partition, by topic and
 
 
 def _code(code: ErrorCode, version: int) -> ErrorCode:
-    """As a version can say it."""
+    """Return the code as this version of the request knows it."""
     is_old = version < _SAYS_FENCED and code is ErrorCode.PRODUCER_FENCED
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old else code
 

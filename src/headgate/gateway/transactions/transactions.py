@@ -99,7 +99,7 @@ class Transactions:
         raise _crowded()
 
     async def _check_gateways(self) -> None:
-        """Those that would serve what is not committed must be gone. Clients ask again and again: it is said once."""
+        """Refuse while a gateway lives that would serve what is not committed. Logged once: clients ask again."""
         before, self._old_gateways = self._old_gateways, await self._store.old_gateways()
         if self._old_gateways:
             text = f"the gateway at {self._old_gateways[0]} is of a version that knows no transactions; stop it first"
