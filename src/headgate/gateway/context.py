@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headgate.gateway.fetch_sessions import FetchSession, FetchSessions
 from headgate.gateway.options import GatewayOptions
+from headgate.gateway.principal import ANONYMOUS, Principal
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 
@@ -41,6 +42,11 @@ class Session:
     appending: asyncio.Lock = field(default_factory=asyncio.Lock)
     charged: int = 0  # of the budget, for an answer that is being made
     fetching: FetchSession | None = None
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks; `User:ANONYMOUS` on a gateway without users."""
+        return ANONYMOUS if self.user is None else Principal(self.user)
 
 
 @dataclass(frozen=True, slots=True)
