@@ -97,7 +97,7 @@ def start_java(options: SparkOptions) -> None:
     os.environ["JAVA_HOME"] = str(options.java_home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if options.master.startswith("local") else "")
-    ensure_java(_settings(options), options.log_dir / "spark-start.log")
+    ensure_java(_settings(options), options.master, options.log_dir / "spark-start.log")
 
 
 def open_session(options: SparkOptions, app_name: str = "headgate") -> SparkSession:
