@@ -18,7 +18,6 @@ from headgate.commitlog.topics import ensure_topic, find_topic
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
 from headgate.destinations.checking import check_one_task, check_schema
 from headgate.destinations.kafka.options import KafkaOptions
-from headgate.destinations.log.sender import LogSender
 from headgate.destinations.postgres import database_of, error_of
 from headgate.model import ConfigError
 from headgate.postgres import open_connection
@@ -79,6 +78,8 @@ class LogDestination(Destination):
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
+        from headgate.destinations.log.sender import LogSender  # brings a compiler, which only executors need
+
         if self.exclusive and not lane.share:
             check_one_task(lane)
         with self._connected() as connection:

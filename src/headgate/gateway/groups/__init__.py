@@ -1,12 +1,31 @@
 """Consumer groups: the state machines, where they are stored, and the coordinator that drives them."""
 
-from headgate.gateway.groups.assignors import Partition
-from headgate.gateway.groups.classic import ClassicGroup
-from headgate.gateway.groups.consumer import ConsumerGroup
-from headgate.gateway.groups.coordinator import Coordinator
-from headgate.gateway.groups.group import Client
-from headgate.gateway.groups.settings import GroupSettings
-from headgate.gateway.groups.store import Commit, Committed
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.runtime.lazy import lazily
+
+if TYPE_CHECKING:
+    from headgate.gateway.groups.assignors import Partition
+    from headgate.gateway.groups.classic import ClassicGroup
+    from headgate.gateway.groups.consumer import ConsumerGroup
+    from headgate.gateway.groups.coordinator import Coordinator
+    from headgate.gateway.groups.group import Client
+    from headgate.gateway.groups.settings import GroupSettings
+    from headgate.gateway.groups.store import Commit, Committed
+else:
+    __getattr__ = lazily(
+        __name__,
+        ClassicGroup="classic",
+        Client="group",
+        Commit="store",
+        Committed="store",
+        ConsumerGroup="consumer",
+        Coordinator="coordinator",
+        GroupSettings="settings",
+        Partition="assignors",
+    )
 
 __all__ = [
     "ClassicGroup",

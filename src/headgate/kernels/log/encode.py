@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numba import types
 
 from headgate.kernels.jit import BYTES, BYTES_READ, compile_kernel, part
-from headgate.kernels.log.positions import varint_width
+from headgate.kernels.log.walking import varint_width
 from headgate.kernels.memory import copy
 from headgate.wire.kafka.batch import CRC_START, HEADER, HEADER_BYTES, LENGTH_START, BatchHeader, crc32c
 from headgate.wire.kafka.encode import uvarint

@@ -16,7 +16,7 @@ from numba import types
 
 from headgate.kernels.jit import BYTES, compile_kernel, part
 from headgate.kernels.log.encode import COLUMN, batch_of, column_of, put_value, put_varint, sized, value_width, zigzag
-from headgate.kernels.log.positions import varint_width
+from headgate.kernels.log.walking import varint_width
 from headgate.kernels.memory import copy
 from headgate.model import ProtocolError
 
