@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.model import HeadgateError, record
 from headgate.model.position import origin_of
@@ -128,6 +129,7 @@ class Destination(abc.ABC):
     """One configured destination. Must be picklable, and hold no connection."""
 
     api_version: ClassVar[int] = 0  # a plugin states the one it was written for
+    has_tombstones: ClassVar[bool] = False  # keeps a key without a payload; others get an empty payload
     by_batch: ClassVar[bool] = False  # its lanes must know their batch, because `complete` makes it visible as a whole
     name: str
 
@@ -165,6 +167,13 @@ class Destination(abc.ABC):
     def partition_count(self, stream: str | None, topic: str, defaults: TopicDefaults) -> int:
         """Return the partitions of a topic, as `ensure_topic` does, without creating anything."""
         return 1
+
+    def fit(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows as this kind takes them: without tombstones where it has none."""
+        at = rows.schema.get_field_index(record.PAYLOAD)
+        if self.has_tombstones or not rows.column(at).null_count:
+            return rows
+        return rows.set_column(at, record.PAYLOAD, pc.fill_null(rows.column(at), b""))
 
     def learn(self, reports: Sequence[dict[str, Any]]) -> None:  # noqa: B027
         """Receive what the senders of a batch have reported. On the driver, after each batch."""

@@ -34,9 +34,9 @@ TABLE = "_table"
 # What a destination receives.
 TOPIC = "_topic"  # string
 MESSAGE_ID = "_message_id"  # string; the same row has the same id in every replay
-PAYLOAD = "_payload"  # binary
+PAYLOAD = "_payload"  # binary; NULL, in a row with a partition key, is a tombstone: nothing is left of that key
 
-# What it receives besides in a pipeline whose rows say where they go. NULL leaves the choice to the destination.
+# What it receives besides if rows say where they go or have a key. NULL leaves the choice to the destination.
 STREAM = "_stream"  # string; NULL is the destination's own stream
 PARTITION_KEY = "_partition_key"  # binary; rows of one key stay in order
 PARTITION = "_partition"  # int32; an explicit partition, counted from 0

@@ -29,6 +29,8 @@ from headgate.spool.dead_letters import DEAD_LETTERS, DeadLetters
 
 __all__ = ["assemble", "misfits_offline", "source_of"]
 
+_KINDS_WITH_KEYS = frozenset({"kafka", "log"})
+
 
 def assemble(
     config: Config, *, nats_url: str | None, postgres_url: str | None, until_caught_up: bool = False
@@ -154,6 +156,7 @@ def _source_context(config: Config, pipeline: str, postgres_url: str | None) -> 
         tasks=section.tasks,
         serve_on=_serve_on(config),
         needs_images=_needs_images(section),
+        has_keys=_has_keys(section, config),
     )
 
 
@@ -161,6 +164,13 @@ def _needs_images(pipeline: PipelineSection) -> bool:
     """Routes of a CDC pipeline read columns of the changed rows. Without other transforms their sender picks them."""
     plain = [each for each in pipeline.transforms if not isinstance(each, RouteTransform)]
     return pipeline.routed and bool(plain or pipeline.format not in (None, "envelope"))
+
+
+def _has_keys(pipeline: PipelineSection, config: Config) -> bool:
+    """Only who decodes changes itself makes keys of them, so with other transforms there are none."""
+    is_plain = all(isinstance(each, RouteTransform) for each in pipeline.transforms)
+    kinds = {config.destinations[name].type for name in pipeline.destinations if name in config.destinations}
+    return is_plain and pipeline.format in (None, "envelope") and bool(kinds & _KINDS_WITH_KEYS)
 
 
 def _destination_context(

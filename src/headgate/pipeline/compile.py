@@ -17,7 +17,7 @@ _KERNELS = "headgate.kernels.changes"
 
 def compile_all() -> None:
     """Compile the kernels of every format that keeps rows as they are; what was compiled before is found on disk."""
-    for arguments in (["msgpack", "picks"], ["json", "picks"]):
+    for arguments in (["msgpack", "picks"], ["json", "picks"], ["debezium", "picks", "keys"]):
         subprocess.run([sys.executable, "-m", _KERNELS, *arguments], check=True)
     subprocess.run([sys.executable, "-m", "headgate.kernels.log.positions"], check=True)
 
@@ -36,5 +36,6 @@ def compile_decoders(config: Config) -> None:
             command = [sys.executable, "-m", _KERNELS, section.format]
             command += ["images"] if section.images else []
             command += ["picks"] if name in routed else []
+            command += ["keys"] if section.format == "debezium" and section.debezium.message_keys else []
             run = partial(subprocess.run, command, capture_output=True, check=False)
             threading.Thread(target=run, name=f"compile {name}", daemon=True).start()

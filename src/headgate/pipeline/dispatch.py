@@ -126,8 +126,8 @@ def _send_all(stretch: Stretch, destinations: Sequence[Destination]) -> tuple[in
             _refuse_nulls(batch)
             lane = Lane(task=task_number(), goes_on=not stretch.is_planned)
             senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
-            for sender in senders:
-                sender.send(batch)
+            for destination, sender in zip(destinations, senders, strict=True):
+                sender.send(destination.fit(batch))
             failpoint("sender.sending")
             rows += batch.num_rows
         sent = time.time()
@@ -146,8 +146,8 @@ def _task(destinations: Sequence[Destination], make_rows: MakeRows | None, batch
                 _refuse_nulls(batch)
                 lane = Lane(batch_id=batch_id, task=task_number()).sharing(batch)
                 senders = senders or [opened.enter_context(destination.open(lane)) for destination in destinations]
-                for sender in senders:
-                    sender.send(batch)
+                for destination, sender in zip(destinations, senders, strict=True):
+                    sender.send(destination.fit(batch))
                 failpoint("sender.sending")
                 rows += batch.num_rows
                 if echo:
@@ -176,9 +176,11 @@ def _complete(result: SendResult) -> SendResult:
 
 def _refuse_nulls(batch: pa.RecordBatch) -> None:
     for name, what in ((record.TOPIC, "topic"), (record.PAYLOAD, "payload")):
-        column = batch.column(name)
-        if column.null_count:
-            row = pc.index(pc.is_null(column), True).as_py()
+        is_missing = pc.is_null(batch.column(name))
+        if name == record.PAYLOAD and record.PARTITION_KEY in batch.schema.names:
+            is_missing = pc.and_(is_missing, pc.is_null(batch.column(record.PARTITION_KEY)))  # else it is a tombstone
+        if pc.any(is_missing).as_py():
+            row = pc.index(is_missing, True).as_py()
             raise DataError(
                 f"a row has no {what}",
                 where=f"message {batch.column(record.MESSAGE_ID)[row]}",
@@ -187,7 +189,8 @@ def _refuse_nulls(batch: pa.RecordBatch) -> None:
 
 
 def _echoed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [batch.column(name) for name in record.DELIVERY_COLUMNS]
+    *columns, payload = (batch.column(name) for name in record.DELIVERY_COLUMNS)
+    columns.append(pc.fill_null(payload, b""))  # for the destinations inside the driver, which have no tombstones
     return pa.RecordBatch.from_arrays([*columns, pa.nulls(batch.num_rows, pa.string())], schema=_ARROW_SCHEMA)
 
 
@@ -244,12 +247,12 @@ def send_initial(
 
 def _send_here(batches: list[pa.RecordBatch], destination: Destination) -> None:
     if isinstance(destination, LocalDestination):
-        destination.accept(pa.Table.from_batches(batches))
+        destination.accept(pa.Table.from_batches([destination.fit(batch) for batch in batches]))
         return
     batch_id = -time.time_ns() // 1000  # of no query's batches
     with destination.open(Lane(batch_id=batch_id)) as sender:
         for batch in batches:
-            sender.send(batch)
+            sender.send(destination.fit(batch))
         result = _complete(sender.finish())
     destination.learn(result.reports)
     destination.complete(batch_id, result.reports)

@@ -33,6 +33,7 @@ class SourceContext:
     tasks: int = 1
     serve_on: str = ""  # an address for executors that do not see `directory`; empty if they do
     needs_images: bool = False  # the pipeline reads columns of changed rows
+    has_keys: bool = False  # its rows are sent as they are, to a destination where messages have keys
 
     @property
     def owner(self) -> str:

@@ -233,6 +233,33 @@ def test_partitions_identities_operations_and_policies_are_warned_of(place: Plac
     assert "replica identity" not in warned  # the leaf has one, and events are named after the root
 
 
+def test_what_rows_alone_cannot_tell_is_warned_of(place: Place) -> None:
+    """Each fix but the one for a key, whose column nobody can guess, ends its warning."""
+    name = place.name
+    place.admin.execute(
+        f"create table {name}.long (id int primary key, note text); create table {name}.bare (id int);"
+        f"create table {name}.short (id int primary key, n bigint);"
+        f"create publication {name} for table {name}.long, {name}.bare, {name}.short".encode()
+    )
+    unwrapped = {"source": {"format": "debezium", "debezium": {"unwrap": True}}}
+
+    def warnings() -> list[Check]:
+        subjects = ("message key", "replica identity", f"publication {name}")
+        found = place.check(**unwrapped)
+        return [each for each in found if each.outcome is Outcome.WARN and each.subject in subjects]
+
+    first = [(each.subject, each.found) for each in warnings()]
+    assert any(f"update of {name}.long does not send" in found for _, found in first), first
+    assert any(subject == "message key" and f"{name}.bare" in found for subject, found in first), first
+    assert any("TRUNCATE" in found for _, found in first), first
+    assert not any("short" in found for _, found in first), first
+    for each in warnings():
+        if each.subject != "message key":
+            place.admin.execute(each.fix.partition(" -- ")[0].encode())
+    place.admin.execute(f"alter table {name}.bare add primary key (id)".encode())
+    assert warnings() == []
+
+
 def test_a_slot_of_another_kind_or_database_is_refused(place: Place) -> None:
     place.admin.execute("select pg_create_physical_replication_slot(%s)", [place.name])
     (check,) = place.found("slot {}")

@@ -131,6 +131,7 @@ def reference_rows(
     subject: str = DEFAULT_SUBJECT,
     debezium: Callable[[TypeCatalog], DebeziumEncoder] | None = None,
     images: bool = True,
+    keys: bool = False,
 ) -> list[dict[str, Any]]:
     """Every column of every row, made the slow and readable way."""
     assembler = Assembler()
@@ -150,10 +151,14 @@ def reference_rows(
         encoder = (debezium or make_debezium)(types)
         parts = [part for event in found for part in encoder.split(event)]
         payloads = [b"" if part.number == TOMBSTONE else encoder.encode(part.event, NOW_US) for part in parts]
-        return [
+        found_rows = [
             _row(part.event, payload, template(part.event), rows, part.number)
             for part, payload in zip(parts, payloads, strict=True)
         ]
+        if keys:
+            for row, part in zip(found_rows, parts, strict=True):
+                row |= {"_partition_key": encoder.key(part.event), "_payload": row["_payload"] or None}
+        return found_rows
     native = (MessagePackEncoder if form == "msgpack" else JsonEncoder)(SYSTEM, types, template)
     return [_row(event, native.encode(event), template(event), rows) for event in found]
 
@@ -199,22 +204,24 @@ def fast_batches(
     form: Any = "msgpack",
     subject: str = DEFAULT_SUBJECT,
     images: bool = False,
+    keys: bool = False,
     debezium: Callable[[TypeCatalog], DebeziumEncoder] | None = None,
     **sizes: int,
 ) -> list[pa.RecordBatch]:
     decoder = RangeDecoder(
         origin=SYSTEM, relations=relations, types=types, format=form, subject=subject,
-        debezium=debezium or make_debezium, images=images, timeline=TIMELINE, clock_us=lambda: NOW_US, **sizes,  # type: ignore[arg-type]
+        debezium=debezium or make_debezium, images=images, keys=keys, timeline=TIMELINE,
+        clock_us=lambda: NOW_US, **sizes,  # type: ignore[arg-type]
     )  # fmt: skip
     return list(decoder.decode(buffers))
 
 
-def fast_rows(batches: Iterable[pa.RecordBatch], *, images: bool = False) -> list[dict[str, Any]]:
+def fast_rows(batches: Iterable[pa.RecordBatch], *, images: bool = False, keys: bool = False) -> list[dict[str, Any]]:
     """The rows of decoded batches, whose form is checked on the way."""
     rows: list[dict[str, Any]] = []
     for batch in batches:
         batch.validate(full=True)
-        assert batch.schema == record_schema(images=images)
+        assert batch.schema == record_schema(images=images, keys=keys)
         assert batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names}
         columns["_commit_time"] = columns["_commit_time"].view(pa.int64())

@@ -117,6 +117,8 @@ options = st.builds(
     tombstones_on_delete=st.booleans(),
     skipped_operations=st.sampled_from([("t",), (), ("u", "t"), ("c",), ("d",)]),
     schemas_enable=st.booleans(),
+    message_keys=st.booleans(),
+    unwrap=st.booleans(),
 )
 
 
@@ -185,14 +187,17 @@ def test_events_are_those_of_the_encoder(
     known = described if data.draw(st.booleans()) else None
     buffer, relations = data.draw(buffers(kinds, odd=False)), [encode_message(relation)]
     arguments: dict[str, Any] = {"types": CATALOG, "form": "debezium", "debezium": encoder_maker(chosen, known)}
-    wanted = reference_rows([buffer], relations, **arguments)
-    found = fast_rows(fast_batches([buffer], relations, images=True, batch_rows=batch_rows, **arguments), images=True)
+    keys = chosen.message_keys
+    wanted = reference_rows([buffer], relations, keys=keys, **arguments)
+    batches = fast_batches([buffer], relations, images=True, keys=keys, batch_rows=batch_rows, **arguments)
+    found = fast_rows(batches, images=True, keys=keys)
     assert found == wanted
     positions = [row["_position"] for row in found]
     assert positions == sorted(set(positions))
     for row in found:
-        if row["_payload"]:
-            json.loads(row["_payload"])
+        for text in (row["_payload"], row.get("_partition_key")):
+            if text:
+                json.loads(text)
 
 
 @given(data=st.data(), table=tables(), chosen=options)
@@ -204,8 +209,9 @@ def test_odd_values_are_taken_or_refused_as_the_encoder_does(
     arguments: dict[str, Any] = {"types": CATALOG, "form": "debezium", "debezium": encoder_maker(chosen, described)}
     wanted: list[dict[str, Any]] | None = None
     with contextlib.suppress(ProtocolError, DataError):
-        wanted = reference_rows([buffer], relations, images=False, **arguments)
+        wanted = reference_rows([buffer], relations, images=False, keys=chosen.message_keys, **arguments)
     found: list[dict[str, Any]] | None = None
     with contextlib.suppress(ProtocolError, DataError):
-        found = fast_rows(fast_batches([buffer], relations, **arguments))
+        batches = fast_batches([buffer], relations, keys=chosen.message_keys, **arguments)
+        found = fast_rows(batches, keys=chosen.message_keys)
     assert found == wanted

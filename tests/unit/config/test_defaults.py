@@ -60,7 +60,7 @@ ONLY_HERE = {
     # Plain arguments of the destination, or options of the server beside it: compared below where they have defaults.
     "KafkaDestinationSection": {"security_protocol"},
     "KafkaSourceSection": {"security_protocol"},
-    "LogDestinationSection": {"topic", "partitions"},
+    "LogDestinationSection": {"topic", "partitions", "cleanup_policy"},
     "BrokerDestinationSection": {"broker_schema", "topic", "payload"},
     "TableDestinationSection": {"compression"},
     "MemoryDestinationSection": {"max_rows"},
@@ -140,7 +140,7 @@ PLAIN: list[tuple[type[Section], type[Any], dict[str, str]]] = [
     (EventLogDestinationSection, LogOptions, {"max_age": "max_age_s"} | _same("segment_events", "segment_bytes")),
     (EventLogDestinationSection, LogOptions, _same("max_bytes")),
     (EventLogDestinationSection, EventLogDestination, _same("topic")),
-    (LogDestinationSection, LogDestination, _same("topic", "partitions")),
+    (LogDestinationSection, LogDestination, _same("topic", "partitions", "cleanup_policy")),
     (BrokerDestinationSection, BrokerDestination, {"broker_schema": "schema"} | _same("topic", "payload")),
     (TableDestinationSection, TableDestination, _same("compression")),
     (KafkaDestinationSection, KafkaOptions, _same("security_protocol")),

@@ -33,7 +33,7 @@ def problems(text: str, **environ: str) -> dict[str, Problem]:
 
 
 def test_the_template_of_init_is_valid() -> None:
-    text = resources.files("headgate.config").joinpath("template.toml").read_text()
+    text = resources.files("headgate.config.recipes").joinpath("default.toml").read_text()
     config = parse(text, environ={})
     assert list(config.pipelines) == ["orders"]
 

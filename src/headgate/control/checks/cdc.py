@@ -21,7 +21,8 @@ __all__ = ["check_cdc"]
 
 _RETAINED_WARNING_BYTES = 1 << 30
 _MOST_TABLES_SHOWN = 20
-_ALL_OPERATIONS = ("insert", "update", "delete", "truncate")
+_ROW_OPERATIONS = ("insert", "update", "delete")
+_ALL_OPERATIONS = (*_ROW_OPERATIONS, "truncate")
 _TABLES = resources.files(__package__).joinpath("cdc.sql").read_text()
 
 _PUBLICATION = """
@@ -57,7 +58,12 @@ def _checks(connection: Connection, section: PostgresCdcSourceSection, url: str)
     yield _stream(url, section.slot)
     names = tuple(name.strip() for name in section.publication.split(",") if name.strip())
     for name in names:
-        yield from _publication(connection, name, section.tables)
+        has_rows_alone = section.format == "debezium" and section.debezium.unwrap
+        yield from _publication(
+            connection, name, section.tables, _ROW_OPERATIONS if has_rows_alone else _ALL_OPERATIONS
+        )
+        if has_rows_alone:
+            yield from _rows_alone(connection, name)
     yield from _slot(connection, section.slot)
     if section.failover:
         yield from check_failover(connection, section.slot, url)
@@ -78,7 +84,9 @@ def _stream(url: str, slot: str) -> Check:
     return Check("replication connection", Outcome.OK, found)
 
 
-def _publication(connection: Connection, name: str, wanted: tuple[str, ...]) -> Iterator[Check]:
+def _publication(
+    connection: Connection, name: str, wanted: tuple[str, ...], operations: tuple[str, ...]
+) -> Iterator[Check]:
     subject = f"publication {name}"
     row = connection.execute(_PUBLICATION, [name]).fetchone()
     if row is None:
@@ -90,8 +98,8 @@ def _publication(connection: Connection, name: str, wanted: tuple[str, ...]) -> 
     if not tables:
         fix = f"ALTER PUBLICATION {quoted} ADD TABLE your_table;"
         yield Check(subject, Outcome.WARN, "has no tables", fix)
-    elif len(published) < len(_ALL_OPERATIONS):
-        fix = f"ALTER PUBLICATION {quoted} SET (publish = '{', '.join(_ALL_OPERATIONS)}');"
+    elif not set(operations) <= set(published):
+        fix = f"ALTER PUBLICATION {quoted} SET (publish = '{', '.join(operations)}');"
         yield Check(subject, Outcome.WARN, f"{len(tables)} tables, only {' and '.join(published)}", fix)
     else:
         yield Check(subject, Outcome.OK, f"{len(tables)} tables")
@@ -101,6 +109,28 @@ def _publication(connection: Connection, name: str, wanted: tuple[str, ...]) -> 
     if not row["all_tables"]:
         yield from _wanted_tables(connection, name, wanted, tables)
     yield from _tables(connection, tables, names_old_rows="update" in published or "delete" in published)
+
+
+def _rows_alone(connection: Connection, name: str) -> Iterator[Check]:
+    """What messages that are rows alone cannot tell: a TRUNCATE, and values that an update left as they were."""
+    row = connection.execute(_PUBLICATION, [name]).fetchone()
+    if row is None:
+        return
+    if row["truncate"]:
+        fix = (
+            f"ALTER PUBLICATION {sql.Identifier(name).as_string(connection)} SET (publish = 'insert, update, delete');"
+        )
+        found = "a TRUNCATE is not seen where a message is a row (unwrap): rows have to be deleted"
+        yield Check(f"publication {name}", Outcome.WARN, found, f"{fix} -- and use DELETE")
+    for table in connection.execute(_TABLES.encode(), {"publication": name}).fetchall()[:_MOST_TABLES_SHOWN]:
+        short = f"{table['schema_name']}.{table['table_name']}"
+        quoted = sql.Identifier(table["schema_name"], table["table_name"]).as_string(connection)
+        if not table["has_primary_key"]:
+            found = f"rows of {short} have none, so they cannot go to a compacted topic"
+            yield Check("message key", Outcome.WARN, found, f"ALTER TABLE {quoted} ADD PRIMARY KEY (your_column);")
+        elif table["may_lack_values"]:
+            found = f"an update of {short} does not send large values that it leaves as they were"
+            yield Check("replica identity", Outcome.WARN, found, f"ALTER TABLE {quoted} REPLICA IDENTITY FULL;")
 
 
 def _missing_publication(connection: Connection, name: str, wanted: tuple[str, ...]) -> Check:

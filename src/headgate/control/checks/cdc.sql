@@ -21,6 +21,10 @@ select n.nspname::text as schema_name,
        jsonb_array_length(coalesce(p.names, '[]'))
          between 1 and (select count(*) - 1 from pg_catalog.pg_attribute a
                         where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as has_column_list,
+       exists (select 1 from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisprimary) as has_primary_key,
+       c.relreplident <> 'f' and exists (select 1 from pg_catalog.pg_attribute a
+        where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attstorage in ('x', 'e'))
+         as may_lack_values,
        exists (select 1
         from pg_catalog.pg_class l
         where (l.oid = c.oid and l.relkind <> 'p'

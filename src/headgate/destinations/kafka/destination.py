@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from headgate.destinations.base import OWN_LANE, Destination, Lane, Sender, TopicDefaults
 from headgate.destinations.checking import check_one_task
@@ -25,6 +25,8 @@ __all__ = ["KafkaDestination"]
 @dataclass(frozen=True, slots=True)
 class KafkaDestination(Destination):
     """Every row is acknowledged by all replicas that are in sync, and carries its message id in a header."""
+
+    has_tombstones: ClassVar[bool] = True
 
     name: str
     options: KafkaOptions

@@ -11,4 +11,4 @@ __all__ = ["build"]
 
 def build(section: LogDestinationSection, context: DestinationContext) -> LogDestination:
     url, exclusive = context.database(section.url), context.exclusive(section.exclusive)
-    return LogDestination(context.name, url, section.topic, section.partitions, exclusive)
+    return LogDestination(context.name, url, section.topic, section.partitions, exclusive, section.cleanup_policy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -33,11 +33,14 @@ _GONE = "the schema kafka is gone; restart the pipeline to make it"
 class LogDestination(Destination):
     """`exclusive`: rows come in one order, from one writer, so that a replay begins behind what is there."""
 
+    has_tombstones: ClassVar[bool] = True
+
     name: str
     url: str = field(repr=False)
     topic: str = "{stream}.{topic}"
     partitions: int = 1  # of topics that no route asks for with a number of its own
     exclusive: bool = False
+    cleanup_policy: str = "delete"  # of topics that are made here
 
     def ensure(self) -> None:
         """Make the schema `kafka`, or bring it up to date."""
@@ -53,6 +56,7 @@ class LogDestination(Destination):
         if defaults.max_bytes:
             configs["retention.bytes"] = str(max(1, defaults.max_bytes // defaults.partitions))
         with self._connected() as connection:
+            configs |= self._own_configs()
             return len(ensure_topic(connection, self.topic_name(stream, topic), defaults.partitions, configs).parts)
 
     def missing(self, stream: str | None, topic: str) -> str | None:
@@ -76,6 +80,9 @@ class LogDestination(Destination):
     def details(self) -> dict[str, Any]:
         return {"database": database_of(self.url), "exclusive": self.exclusive}
 
+    def _own_configs(self) -> dict[str, str]:
+        return {} if self.cleanup_policy == "delete" else {"cleanup.policy": self.cleanup_policy}
+
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
         from headgate.destinations.log.sender import LogSender  # brings a compiler, which only executors need
@@ -90,6 +97,7 @@ class LogDestination(Destination):
                 lane,
                 topic_name=self.topic_name,
                 partitions=self.partitions,
+                configs=self._own_configs(),
                 is_ordered=self.exclusive and not lane.is_late,
             )
 

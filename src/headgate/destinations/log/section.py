@@ -24,6 +24,10 @@ class LogDestinationSection(DestinationTable):
     topic: str = Field(
         "{stream}.{topic}", description="Name of a topic whose rows have a stream; without one it is the row's topic."
     )
+    cleanup_policy: Literal["delete", "compact"] = Field(
+        "delete",
+        description="Of topics that are made because a row goes there: `compact` keeps the last message of each key.",
+    )
     partitions: int = Field(1, ge=1, le=10_000, description="Of topics that are made because a row goes there.")
     exclusive: bool | None = Field(
         None,

@@ -7,7 +7,7 @@ first, holding it, and leaves out what is there; so does a writer that was thoug
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,7 @@ class LogSender(ChunkSender):
         *,
         topic_name: Callable[[str | None, str], str],
         partitions: int,
+        configs: Mapping[str, str],
         is_ordered: bool,
     ) -> None:
         self._lane = lane
@@ -61,6 +62,7 @@ class LogSender(ChunkSender):
         self._headers = () if lane.epoch is None else ((EPOCH_HEADER, b"%d" % lane.epoch),)
         self._topic_name = topic_name
         self._partitions = partitions
+        self._configs = configs
         self._is_ordered = is_ordered
         self._topics: dict[str, LogTopic] = {}  # by the rows' own names
         self._ends: dict[int, tuple[int, int]] = {}  # part_id -> the offset behind its last message, and its first
@@ -69,7 +71,7 @@ class LogSender(ChunkSender):
         for topic in batch.column(record.TOPIC).unique().to_pylist():
             if topic not in self._topics:
                 name = self._topic_name(self._stream, topic)
-                self._topics[topic] = ensure_topic(self._connection, name, self._partitions)
+                self._topics[topic] = ensure_topic(self._connection, name, self._partitions, self._configs)
         super().send(batch)
 
     def finish(self) -> SendResult:

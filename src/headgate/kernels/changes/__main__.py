@@ -10,6 +10,7 @@ from headgate.kernels.changes.reference import Format
 from headgate.kernels.changes.row_encoder import compile_rows_ahead
 
 if __name__ == "__main__":
-    compile_ahead(cast(Format, sys.argv[1]), images="images" in sys.argv[2:], picks="picks" in sys.argv[2:])
+    wanted = sys.argv[2:]
+    compile_ahead(cast(Format, sys.argv[1]), images="images" in wanted, picks="picks" in wanted, keys="keys" in wanted)
     if sys.argv[1] in ("msgpack", "json"):
         compile_rows_ahead("json" if sys.argv[1] == "json" else "msgpack")

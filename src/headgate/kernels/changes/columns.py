@@ -15,7 +15,7 @@ from headgate.kernels.changes.layout import Bytes, Numbers, Table
 from headgate.kernels.changes.shapes import SUBJECT_COUNT, Shape
 from headgate.kernels.picked import PICKS_ABSENT, pick_column
 from headgate.model import DataError
-from headgate.model.record import OP, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
+from headgate.model.record import OP, PARTITION_KEY, PAYLOAD, POSITION, SCHEMA, TABLE, TOPIC
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
 __all__ = [
@@ -39,8 +39,11 @@ _MOST_OFFSET = 2**31 - 1
 PARTS = ("", ".1", ".2")  # behind a position: sorts behind it, and before the next one
 
 
-def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Schema:
-    """The columns of a decoded batch: with `images` key, old and new row, with `picks` these columns of the row."""
+def record_schema(*, images: bool = False, picks: Sequence[str] = (), keys: bool = False) -> pa.Schema:
+    """The columns of a decoded batch: with `images` key, old and new row, with `picks` these columns of the row.
+
+    With `keys` those of the messages.
+    """
     fields = [
         (TOPIC, pa.string()),
         (POSITION, pa.string()),
@@ -53,7 +56,8 @@ def record_schema(*, images: bool = False, picks: Sequence[str] = ()) -> pa.Sche
     ]
     fields += [(name, pa.string()) for name in (KEY, BEFORE, AFTER) if images]
     fields += [(pick_column(name), pa.string()) for name in picks]
-    return pa.schema(fields + ([(PICKS_ABSENT, pa.bool_())] if picks else []))
+    fields += [(PICKS_ABSENT, pa.bool_())] if picks else []
+    return pa.schema(fields + ([(PARTITION_KEY, pa.binary())] if keys else []))
 
 
 class NameColumns:

@@ -27,7 +27,7 @@ from headgate.kernels.jit import inlined, part, signed
 from headgate.kernels.memory import copy
 from headgate.wire.pgoutput import PG_EPOCH_UNIX_US
 
-__all__ = ["GROWTH", "key_moves", "put_event", "put_transaction", "put_value"]
+__all__ = ["GROWTH", "key_moves", "put_event", "put_key", "put_transaction", "put_value"]
 
 # A value may stand in both rows, since the new one borrows from the old; and a byte becomes six at most: \\u001f.
 GROWTH = 2 * json_form.GROWTH
@@ -351,6 +351,13 @@ def put_event(
     """The payload of one event. `operation` is the event's own: a delete shows the old row, an insert the new one."""
     _, old, _, only_key, new, _ = found
     out, at = batch.payload, state[layout.SIZE]
+    if state[layout.ROW_ONLY] != 0:
+        if operation != layout.DELETE:
+            begin = tables.shapes[shape, layout.BEGIN_TEXT]
+            at = copy(out, at, tables.text, begin, tables.shapes[shape, layout.BEGIN_TEXT_END])
+            at = put_row(out, at, src, new, False, old, only_key, layout.UNAVAILABLE, shape, tables, state, batch.gaps)
+            state[layout.SIZE] = put_piece(out, at, tables, layout.TAIL)
+        return
     at = copy(
         out, at, tables.text, tables.shapes[shape, layout.BEGIN_TEXT], tables.shapes[shape, layout.BEGIN_TEXT_END]
     )
@@ -370,3 +377,44 @@ def put_event(
     at = copy(out, at, batch.transaction, state[layout.HEAD_END], state[layout.ID_END])
     out[at] = R_LETTER if state[layout.FROM_SNAPSHOT] != 0 else LETTERS[operation]
     state[layout.SIZE] = copy(out, at + 1, batch.transaction, state[layout.ID_END], state[layout.TAIL_END])
+
+
+@part
+def put_key(
+    out: Bytes, at: int, src: Bytes, row: int, other: int, other_key: bool, shape: int, tables: Tables, state: State,
+    gaps: Table,
+) -> int:  # fmt: skip
+    """The key of a row, with what stands around it. A value that was not sent is taken from the other row."""
+    first = tables.shapes[shape, layout.FIRST]
+    at = begin = copy(
+        out, at, tables.text, tables.shapes[shape, layout.KEY_TEXT], tables.shapes[shape, layout.KEY_TEXT_END]
+    )
+    row += 2
+    other = other + 2 if other != NO_ROW else NO_ROW
+    for column in range(first, first + tables.shapes[shape, layout.COUNT]):
+        kind, start, stop = value_at(src, row)
+        row = stop
+        if other != NO_ROW:
+            other_kind, other_start, other = value_at(src, other)
+            if kind == UNCHANGED and (tables.columns[column, layout.IS_KEY] != 0 or not other_key):
+                kind, start, stop = other_kind, other_start, other
+        if tables.columns[column, layout.IS_PRIMARY] == 0:
+            continue
+        if at != begin:
+            out[at] = COMMA
+            at += 1
+        at = copy(out, at, tables.text, tables.columns[column, layout.NAME], tables.columns[column, layout.NAME_END])
+        end = -1
+        if kind == UNCHANGED:
+            lacks = tables.columns[column, layout.UNAVAILABLE]
+            end = copy(out, at, tables.text, lacks, tables.columns[column, layout.UNAVAILABLE_END])
+        elif kind == NULL:
+            end = json_form.put_null(out, at)
+        elif kind == TEXT_VALUE:
+            rule, param = tables.columns[column, layout.RULE], tables.columns[column, layout.PARAM]
+            end = put_value(out, at, rule, param, src, start, stop)
+        if end < 0:
+            add_gap(state, gaps, at, column, start, stop)
+        else:
+            at = end
+    return put_piece(out, at, tables, layout.KEY_END)

@@ -38,7 +38,7 @@ class DebeziumTables(TextTable):
     def add(self, relation: Relation, _heads: Sequence[Fields]) -> None:
         """A shape more."""
         form = self._encoder.table(relation)
-        places = [self.put(form.begin.encode()), self.put(form.middle.encode()), (0, 0)]
+        places = [self.put(form.begin.encode()), self.put(form.middle.encode()), self.put(form.key.encode())]
         columns, most = [], 0
         for number, column in enumerate(relation.columns):
             how = form.columns[number]
@@ -82,5 +82,6 @@ def _pieces(encoder: DebeziumEncoder) -> tuple[bytes, ...]:
         ',"ts_ns":',
         encoder.end,
         ',"after":',
+        encoder.key_end,
     )
     return tuple(text.encode() for text in texts)

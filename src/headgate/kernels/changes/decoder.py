@@ -8,9 +8,11 @@ from mmap import mmap
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.kernels.changes import layout
+from headgate.kernels.changes.changes import TOMBSTONE
 from headgate.kernels.changes.columns import (
     PARTS,
     NameColumns,
@@ -31,7 +33,8 @@ from headgate.kernels.changes.gaps import (
 )
 from headgate.kernels.changes.image_columns import ImageColumns
 from headgate.kernels.changes.images import image_kernel
-from headgate.kernels.changes.layout import Batch, Bytes, State
+from headgate.kernels.changes.layout import Batch, Bytes, State, Table
+from headgate.kernels.changes.message_keys import MessageKeys, key_kernel, with_keys
 from headgate.kernels.changes.picks import PickColumns, pick_kernel
 from headgate.kernels.changes.reference import Format, Reference
 from headgate.kernels.changes.set_aside import SetAside, letter_of, marker_of, with_rows
@@ -74,7 +77,8 @@ class RangeDecoder:
     `origin` and `timeline` begin every message id. `relations` are the Relation messages that are in force where the
     range begins, oldest first; more may come in the range. `subject` is a template of
     `headgate.wire.envelope.subject_of`. `debezium` makes the encoder of that format. `picks` are columns of changed
-    rows. `set_aside` is given rows that cannot become events, before the batch that has markers in their place;
+    rows. `keys`: also the keys of messages, in Debezium's format; a tombstone has a key and no payload, else an empty
+    one. `set_aside` is given rows that cannot become events, before the batch that has markers in their place;
     without it they raise. `from_snapshot`: inserts are rows that were there already, which Debezium tells apart.
     `share`: the changes that are wanted of the range; the others are passed over, and count in message ids as ever.
     A batch ends at `batch_rows` rows, near `batch_bytes` of payload, and at the end of a buffer.
@@ -91,6 +95,7 @@ class RangeDecoder:
         debezium: MakeDebezium = DebeziumEncoder,
         images: bool = False,
         picks: Sequence[str] = (),
+        keys: bool = False,
         timeline: int = 0,
         set_aside: SetAside | None = None,
         from_snapshot: bool = False,
@@ -123,11 +128,13 @@ class RangeDecoder:
             self._names = NameColumns()
             self._images = ImageColumns(forms[layout.JSON], self._shapes) if images else None
             self._picks = PickColumns(picks, self._form, self._shapes) if picks else None
+            in_keys = forms.get(layout.DEBEZIUM) if keys else None
+            self._keys = MessageKeys(in_keys, self._shapes) if isinstance(in_keys, DebeziumTables) else None
 
         self._clock_us = clock_us
         self._prepare = prepare
         prepare(relations)
-        self._schema = record_schema(images=images, picks=picks)
+        self._schema = record_schema(images=images, picks=picks, keys=self._keys is not None)
         self._walk = walk_kernel(self._form)
         self._batch_rows = batch_rows
         self._batch_bytes = batch_bytes
@@ -157,9 +164,10 @@ class RangeDecoder:
         state[layout.SHARE], state[layout.SHARES], state[layout.BY_KEY] = self._share
         if self._debezium:
             state[layout.NOW_US] = self._clock_us()
-            skipped = {_LETTERS.index(letter) for letter in self._debezium.skipped_operations if letter in _LETTERS}
+            skipped = {_LETTERS.index(letter) for letter in self._debezium.skipped if letter in _LETTERS}
             state[layout.SKIPPED] = sum(1 << operation for operation in skipped)
-            state[layout.TOMBSTONES] = int(self._debezium.tombstones_on_delete)
+            state[layout.TOMBSTONES] = int(self._debezium.has_tombstones)
+            state[layout.ROW_ONLY] = int(self._debezium.unwrap)
             state[layout.FROM_SNAPSHOT] = int(self._from_snapshot)
         return state
 
@@ -207,20 +215,24 @@ class RangeDecoder:
         rows = batch.rows[:count]
         source = RowSource(src, rows, batch.position, self._shapes.shapes, self._reference)
         message_subjects: dict[int, str] = {}
+        message_keys: dict[int, bytes] = {}
         now_us = int(state[layout.NOW_US])
 
         def whole(row: int) -> bytes:
             event = source.event(row)
             if event.relation is None:
                 message_subjects[row] = self._reference.subject(event)
+                if self._keys:
+                    message_keys[row] = self._reference.key(event) or b""
             return self._reference.encode(event, now_us)
 
         payload = Filled(batch.payload[:size].data, rows[:, layout.PAYLOAD_END])
         refused: Refused | None = None if self._set_aside is None else {}
         gaps = batch.gaps[: state[layout.GAPS]]
         payload = fill_gaps(payload, gaps, source, self._forms[self._form], whole, refused)
+        keys = self._keys.column(source, refused) if self._keys else None
         if refused:
-            payload = self._marked(payload, source, refused, message_subjects, now_us)
+            payload = self._marked(payload, source, refused, message_subjects, message_keys, now_us)
         subjects = [text for _, text in sorted(message_subjects.items())]
         subject, operation, schema, table = self._names.columns(self._shapes.shapes, rows, subjects)
         columns = [
@@ -230,14 +242,31 @@ class RangeDecoder:
             schema,
             table,
             *number_columns(rows),
-            bytes_column(pa.binary(), payload.text, payload.ends),
+            bytes_column(pa.binary(), payload.text, payload.ends, self._have_payload(rows)),
             *(self._images.columns(source) if self._images else ()),
             *(self._picks.columns(source) if self._picks else ()),
+            *(() if keys is None else [with_keys(keys, message_keys)]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
+    def _have_payload(self, rows: Table) -> npt.NDArray[np.bool_] | None:
+        """Which messages are no tombstones, where those are told by their having no payload."""
+        if self._keys is None or self._debezium is None:
+            return None
+        is_empty = rows[:, layout.OPERATION] == layout.DELETE
+        if not self._debezium.unwrap:
+            is_empty &= rows[:, layout.PART] == TOMBSTONE
+        there: npt.NDArray[np.bool_] = ~is_empty
+        return there
+
     def _marked(
-        self, payload: Filled, source: RowSource, refused: Refused, subjects: dict[int, str], now_us: int
+        self,
+        payload: Filled,
+        source: RowSource,
+        refused: Refused,
+        subjects: dict[int, str],
+        keys: dict[int, bytes],
+        now_us: int,
     ) -> Filled:
         """Markers in the place of refused rows, which are messages from here on."""
         assert self._set_aside is not None
@@ -249,19 +278,23 @@ class RangeDecoder:
             letters.append(letter_of(event, error, self._origin, position, self._reference.subject(event)))
             markers[row] = self._reference.encode(marker, now_us)
             subjects[row] = self._reference.subject(marker)
+            if self._keys:
+                keys[row] = self._reference.key(marker) or b""
             source.rows[row, layout.OPERATION] = layout.MESSAGE
             source.rows[row, layout.OF_SHAPE] = layout.NO_SHAPE
         self._set_aside(letters)
         return with_rows(payload, markers)
 
 
-def compile_ahead(format: Format, *, images: bool = False, picks: bool = False) -> None:  # noqa: A002
+def compile_ahead(format: Format, *, images: bool = False, picks: bool = False, keys: bool = False) -> None:  # noqa: A002
     """Compile what a decoder will need. It takes seconds once per machine; later calls load it from disk."""
     walk_kernel(_form_of(format))
     if images:
         image_kernel()
     if picks:
         pick_kernel()
+    if keys:
+        key_kernel()
 
 
 def _form_of(format: Format) -> int:  # noqa: A002

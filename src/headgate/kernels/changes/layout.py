@@ -76,12 +76,12 @@ COMMIT_LSN, COMMIT_TIME, XID, EVENT_COUNT, LSN, ORDINAL, MSG_ID, DATA, OLD, END 
 # The pieces of Debezium's events: before each of the transaction's values, and what follows its times.
 (
     SOURCE_MILLIS, SEQUENCE_FIRST, SEQUENCE_SECOND, SOURCE_MICROS, SOURCE_NANOS, TX_ID, SOURCE_LSN, OP, NOW_MILLIS,
-    NOW_MICROS, NOW_NANOS, TAIL, AFTER_ROW,
-) = range(13)  # fmt: skip
+    NOW_MICROS, NOW_NANOS, TAIL, AFTER_ROW, KEY_END,
+) = range(14)  # fmt: skip
 
-# Its shapes have two texts, in place of the first fields of operations: what an event begins with, and what stands in
-# the middle of its source.
-BEGIN_TEXT, BEGIN_TEXT_END, MIDDLE_TEXT, MIDDLE_TEXT_END = range(HEADS, HEADS + 4)
+# Its shapes have three texts, in place of the first fields of operations: what an event begins with, what stands in the
+# middle of its source, and what a key begins with, which is empty if the table has none.
+BEGIN_TEXT, BEGIN_TEXT_END, MIDDLE_TEXT, MIDDLE_TEXT_END, KEY_TEXT, KEY_TEXT_END = range(HEADS, HEADS + 6)
 
 # Batch.rows: where its message begins in the source; shape (NO_SHAPE for a logical message) and operation; the
 # transaction's xid, commit time in microseconds since 2000 and number of events (0 for none); where its payload ends.
@@ -126,8 +126,9 @@ GAPS_OF_WHOLE = 1
     SHARE,  # of how many shares which one is wanted, and whether they are by key: see `shares`
     SHARES,
     BY_KEY,
+    ROW_ONLY,  # for Debezium: whether a message is the row alone
     STATE_FIELDS,
-) = range(28)
+) = range(29)
 
 # Why a kernel returned: first what is in order, then what is wrong with the source.
 (

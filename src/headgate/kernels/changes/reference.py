@@ -122,6 +122,11 @@ class Reference:
         """The event's payload. The clock is for Debezium alone."""
         return self._debezium.encode(event, now_us) if self._debezium else self._encoder.encode(event)
 
+    def key(self, event: Event) -> bytes | None:
+        """The key of the event's message, in Debezium's format."""
+        assert self._debezium is not None
+        return self._debezium.key(event)
+
     def image(self, event: Event, which: int) -> bytes | None:
         """The key, the old or the new row of an event as a JSON object, if it has one."""
         relation, is_delete = event.relation, event.operation is Operation.DELETE

@@ -163,7 +163,7 @@ class Lanes:
         try:
             with load.target.open(lane) as sender:
                 for batch in load.batches:
-                    sender.send(batch)
+                    sender.send(load.target.fit(batch))
                 failpoint("sender.sending")
                 sent = time.time()
                 result = sender.finish()

@@ -81,7 +81,7 @@ def _deliver(letters: list[DeadLetter], targets: Sequence[Destination], settings
             partitions = target.ensure_topic(wanted.stream or None, wanted.topic, settings.defaults)
             rows = _rows(letters, partitions)
             if isinstance(target, LocalDestination):
-                target.accept(pa.Table.from_batches([rows]))
+                target.accept(pa.Table.from_batches([target.fit(rows)]))
                 continue
             lane = Lane(
                 wanted.stream or None,
@@ -91,7 +91,7 @@ def _deliver(letters: list[DeadLetter], targets: Sequence[Destination], settings
                 is_late=True,
             )
             with target.open(lane) as sender:
-                sender.send(rows)
+                sender.send(target.fit(rows))
                 result = sender.finish()
             if result.failures:
                 return error_of(result.failures[0]["error"]).message

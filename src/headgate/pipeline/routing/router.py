@@ -189,6 +189,8 @@ class Router:
         }
         if self.rules.partition_key_column:
             columns |= _partition_columns(rows.column(KEY), self.rules.encoding)
+        elif record.PARTITION_KEY in rows.schema.names:  # the source's own
+            columns[record.PARTITION_KEY] = rows.column(record.PARTITION_KEY)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns), metadata=rows.schema.metadata)
 
 

@@ -167,5 +167,6 @@ class _Task:
 
 def _with_streams(routed: Routed) -> pa.RecordBatch:
     streams = pa.array([target.stream or None for target in routed.wanted], pa.string()).take(pa.array(routed.index))
-    names = [*routed.rows.schema.names, record.STREAM]
-    return pa.RecordBatch.from_arrays([*routed.rows.columns, streams], names=names)
+    at = routed.rows.schema.get_field_index(record.PAYLOAD)
+    rows = routed.rows.set_column(at, record.PAYLOAD, pc.fill_null(routed.rows.column(at), b""))  # no tombstones there
+    return pa.RecordBatch.from_arrays([*rows.columns, streams], names=[*rows.schema.names, record.STREAM])

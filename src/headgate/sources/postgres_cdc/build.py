@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from headgate.config.options import spark_options
 from headgate.sources.context import SourceContext
 from headgate.sources.postgres_cdc.section import PostgresCdcSourceSection
@@ -25,7 +27,9 @@ def build(section: PostgresCdcSourceSection, context: SourceContext) -> Postgres
     if context.needs_images:
         options["images"] = "true"
     if section.format == "debezium":
-        options["debezium"] = section.debezium.model_dump_json(exclude_none=True)
+        chosen = section.debezium.model_dump(mode="json", exclude_none=True)
+        chosen["message_keys"] &= context.has_keys
+        options["debezium"] = json.dumps(chosen)
     return PostgresCdcSource(context.name, options)
 
 

@@ -52,7 +52,7 @@ class _Follower:
         self._control = SpoolControl(options.spool_dir)
         self._index = SpoolIndex(options.spool_dir)
         self._planned = planned = self._undelivered(planned)
-        self._decoder = planned.decoder(options, picked_columns(picks))
+        self._decoder = planned.decoder(options, picked_columns(picks), keys=options.has_message_keys)
         self._reached_lsn = planned.end_lsn
         self._is_over = False
 

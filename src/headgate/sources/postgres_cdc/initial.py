@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
@@ -59,7 +60,7 @@ class _State(msgspec.Struct, frozen=True):
     done: bool = False
 
 
-_Events: TypeAlias = tuple[pa.Array, pa.Array]  # topics and payloads
+_Events: TypeAlias = tuple[pa.Array, pa.Array, pa.Array | None]  # topics, payloads and keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +184,18 @@ class _Copier:
         with connect(options.url) as catalog:
             described = {each["relation_id"]: each for each in describe_tables(catalog, options.publications)}
             names = sorted(each.name for each in published_tables(catalog, options.publications))
-        for topics, payload in _marked(self._table(name, described) for name in names):
-            yield self._delivery(topics, payload)
+        tables = (self._table(name, described) for name in names)
+        is_marked = not options.debezium_options.unwrap  # a row alone tells nothing of the snapshot
+        for events in _marked(tables) if is_marked else chain.from_iterable(tables):
+            yield self._delivery(*events)
 
     def _table(self, name: tuple[str, str], described: dict[int, dict[str, Any]]) -> Iterator[_Events]:
         planned = plan_table(self._options.url, *name, self._options.publications)
         topic = fill_subject(self._options.subject, *name, "read")
         for batch in self._events(planned, described.get(planned.relation.relation_id)):
             is_row = pc.not_equal(batch.column(record.OP), "message")  # else it stands for one that is set aside
-            yield pc.if_else(is_row, topic, batch.column(record.TOPIC)), batch.column(record.PAYLOAD)
+            keys = batch.column(record.PARTITION_KEY) if record.PARTITION_KEY in batch.schema.names else None
+            yield pc.if_else(is_row, topic, batch.column(record.TOPIC)), batch.column(record.PAYLOAD), keys
 
     def _events(self, table: SnapshotTable, description: dict[str, Any] | None) -> Iterator[pa.RecordBatch]:
         # Only who encodes needs the kernels.
@@ -210,7 +214,8 @@ class _Copier:
         decoder = RangeDecoder(
             origin=self._origin, relations=[encode_message(relation)], types=TypeCatalog(table.types),
             format="debezium", subject=self._options.subject, debezium=encoder, from_snapshot=True,
-            batch_rows=_BATCH_ROWS, set_aside=self._set_aside if self._options.dead_letter_store else None,
+            keys=self._options.has_message_keys, batch_rows=_BATCH_ROWS,
+            set_aside=self._set_aside if self._options.dead_letter_store else None,
         )  # fmt: skip
         text = CopyText(relation.relation_id, len(relation.columns), _BATCH_ROWS)
         rest = b""
@@ -241,7 +246,7 @@ class _Copier:
         begin = encode_message(Begin(self._point.lsn, self._now_us - PG_EPOCH_UNIX_US, 0)) + count_bytes(count)
         return struct.pack("<I", len(begin)) + begin
 
-    def _delivery(self, topics: pa.Array, payload: pa.Array) -> pa.RecordBatch:
+    def _delivery(self, topics: pa.Array, payload: pa.Array, keys: pa.Array | None) -> pa.RecordBatch:
         first, count = self._position.ordinal, len(payload)
         ids = [f"{self._origin}-{self._position._replace(ordinal=first + number)}" for number in range(count)]
         self._position = self._position._replace(ordinal=first + count)
@@ -250,6 +255,8 @@ class _Copier:
             record.MESSAGE_ID: pa.array(ids, pa.string()),
             record.PAYLOAD: payload,
         }
+        if keys is not None:
+            columns[record.PARTITION_KEY] = keys
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -261,14 +268,14 @@ def _marked(tables: Iterator[Iterator[_Events]]) -> Iterator[_Events]:
     held: _Events | None = None
     for events in tables:
         is_new = True
-        for topics, payload in events:
+        for topics, payload, keys in events:
             if held is not None:
-                yield (held[0], _ending(held[1], "last_in_data_collection")) if is_new else held
+                yield (held[0], _ending(held[1], "last_in_data_collection"), held[2]) if is_new else held
             if is_new:
                 payload = _with_marker(payload, 0, "first" if held is None else "first_in_data_collection")
-            held, is_new = (topics, payload), False
+            held, is_new = (topics, payload, keys), False
     if held is not None:
-        yield held[0], _with_marker(held[1], len(held[1]) - 1, "last")
+        yield held[0], _with_marker(held[1], len(held[1]) - 1, "last"), held[2]
 
 
 def _ending(payload: pa.Array, marker: str) -> pa.Array:

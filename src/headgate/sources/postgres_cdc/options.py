@@ -89,6 +89,11 @@ class CdcOptions:
             ) from None
 
     @property
+    def has_message_keys(self) -> bool:
+        """Whether messages have keys, which those of other formats have not."""
+        return self.format == "debezium" and self.debezium_options.message_keys
+
+    @property
     def publications(self) -> tuple[str, ...]:
         return names(self.publication)
 

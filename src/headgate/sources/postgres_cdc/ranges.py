@@ -77,9 +77,9 @@ class Range:
         relations, types = relations_before(directory, start_lsn), read_types(directory, start_lsn)
         return cls(start_lsn, end_lsn, origin, timeline, run, slices, relations, types, served=served)
 
-    def decode(self, options: CdcOptions, picks: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """One row per change, in order; `picks` are columns of the changed rows that come besides."""
-        yield from self.decoder(options, picks).decode(self.buffers(self.slices))
+    def decode(self, options: CdcOptions, picks: Sequence[str] = (), *, keys: bool = False) -> Iterator[pa.RecordBatch]:
+        """One row per change, in order; `picks` are columns of the changed rows that come besides, as do keys."""
+        yield from self.decoder(options, picks, keys=keys).decode(self.buffers(self.slices))
 
     def buffers(self, slices: list[Slice]) -> Iterator[npt.NDArray[np.uint8]]:
         """The bytes of whole transactions: as they lie on disk, or as the reader's machine sends them."""
@@ -101,7 +101,7 @@ class Range:
             record.BEHIND: begin.encode(),
         }
 
-    def decoder(self, options: CdcOptions, picks: Sequence[str] = ()) -> RangeDecoder:
+    def decoder(self, options: CdcOptions, picks: Sequence[str] = (), *, keys: bool = False) -> RangeDecoder:
         """What decodes the range, and afterwards whatever follows it in the spool."""
         # Only executors decode; Spark's search for sources imports this module in every process.
         from headgate.kernels.changes import ALL, RangeDecoder, Share
@@ -116,6 +116,7 @@ class Range:
             subject=options.subject,
             images=options.images and not options.table,
             picks=picks,
+            keys=keys,
             debezium=encoder_maker(options),
             set_aside=self._set_aside(options),
             share=ALL if self.share is None else Share(*self.share),
@@ -170,7 +171,7 @@ def deliver_located(
     for batch in batches:
         for row in batch.column(RANGE):
             partition: Range = pickle.loads(row.as_py())  # noqa: S301
-            for rows in partition.decode(options, columns):
+            for rows in partition.decode(options, columns, keys=options.has_message_keys):
                 yield delivery_columns(rows, partition, picks)
 
 
@@ -181,5 +182,7 @@ def delivery_columns(rows: pa.RecordBatch, of: Range, picks: Sequence[Pick]) -> 
         record.MESSAGE_ID: pc.binary_join_element_wise(pa.scalar(of.origin), rows.column(record.POSITION), "-"),
         record.PAYLOAD: rows.column(record.PAYLOAD),
     }
+    if record.PARTITION_KEY in rows.schema.names:
+        delivery[record.PARTITION_KEY] = rows.column(record.PARTITION_KEY)
     delivery |= pick_values(rows, picks)
     return pa.RecordBatch.from_arrays(list(delivery.values()), names=list(delivery), metadata=of.metadata())

@@ -33,6 +33,12 @@ class DebeziumSection(Section):
         "initial", description="Whether a new pipeline begins with the rows that are there already."
     )
     heartbeat_interval_ms: int = Field(0, ge=0, description="How often a heartbeat is sent; 0 sends none.")
+    message_keys: bool = Field(
+        True, description="Messages have the primary key as their key, at destinations that have keys: `kafka`, `log`."
+    )
+    unwrap: bool = Field(
+        False, description="A message is the row alone, and has no value for a delete: ExtractNewRecordState."
+    )
     topic_heartbeat_prefix: str = Field("__debezium-heartbeat", description="Its topic is `{this}.{topic_prefix}`.")
 
 

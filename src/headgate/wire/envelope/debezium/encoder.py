@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from headgate.model import HeadgateError
 from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema, typmod_of
 from headgate.wire.envelope.debezium.options import DebeziumOptions
-from headgate.wire.envelope.debezium.schema import HEARTBEAT_SCHEMA, envelope_schema, message_schema
+from headgate.wire.envelope.debezium.schema import (
+    HEARTBEAT_SCHEMA,
+    envelope_schema,
+    key_schema,
+    message_schema,
+    row_schema,
+)
 from headgate.wire.envelope.debezium.values import written_bytes
 from headgate.wire.envelope.event import Event, Operation
 from headgate.wire.envelope.layout import column_text
@@ -53,8 +59,9 @@ class TableForm:
     columns: tuple[ColumnForm, ...]
     fills: tuple[str, ...]
     is_primary: tuple[bool, ...]
-    begin: str  # what stands before the old row
+    begin: str  # what stands before the old row, or before the row of a message that is one
     middle: str  # schema and table inside of `source`
+    key: str  # what stands before the columns of a key; empty if the table has none
 
 
 class DebeziumEncoder:
@@ -75,13 +82,15 @@ class DebeziumEncoder:
         self._content = written_bytes(BYTEA, options.binary_handling_mode)
         self._tables: dict[int, tuple[Relation, TableForm]] = {}
         prefix, database = quote(options.topic_prefix), quote(database)
-        self._skipped = {operation for operation, letter in _OP.items() if letter in options.skipped_operations}
+        self._skipped = {operation for operation, letter in _OP.items() if letter in options.skipped}
         # The pieces of `source`, before each of the transaction's values.
         self.source = (
             f',"source":{{"version":"headgate","connector":"postgresql","name":{prefix},"ts_ms":',
             f',"snapshot":"{str(snapshot).lower()}","db":{database},"sequence":"[\\"',
         )
-        self.end = "}}" if options.schemas_enable else "}"
+        closed = "" if options.unwrap else "}"
+        self.end = closed + "}" if options.schemas_enable else closed
+        self.key_end = "}}" if options.schemas_enable else "}"
 
     def split(self, event: Event) -> Iterator[Part]:
         """The messages of an event, in order."""
@@ -97,7 +106,7 @@ class DebeziumEncoder:
 
     def _deleted(self, event: Event) -> Iterator[Part]:
         yield Part(event)
-        if self.options.tombstones_on_delete:
+        if self.options.has_tombstones:
             yield Part(event, TOMBSTONE)
 
     def _moves(self, event: Event) -> bool:
@@ -117,18 +126,54 @@ class DebeziumEncoder:
         relation = event.relation
         assert relation is not None
         table = self.table(relation)
+        has_new = event.operation not in (Operation.DELETE, Operation.TRUNCATE)
+        if self.options.unwrap and not has_new:
+            return b""
         old = event.old if event.operation is Operation.UPDATE else None
         if event.operation is Operation.DELETE:
             old = event.data
-        has_new = event.operation not in (Operation.DELETE, Operation.TRUNCATE)
-        before = "null" if old is None else _row_json(relation, table, old, table.fills)
         after = "null"
         if has_new:
             unavailable = tuple(form.unavailable for form in table.columns)
             after = _row_json(relation, table, _filled(event.data, event.old), unavailable)
+        if self.options.unwrap:
+            return f"{table.begin}{after}{self.end}".encode()
+        before = "null" if old is None else _row_json(relation, table, old, table.fills)
         source = self._source(event, table.middle)
         rest = f'"op":"{_OP[event.operation]}",{_times(now_us)}{self.end}'
         return f'{table.begin}{before},"after":{after}{source},"transaction":null,{rest}'.encode()
+
+    def key(self, event: Event) -> bytes | None:
+        """The key of a message, which is one of `split`; None if the table has no key, and of a TRUNCATE."""
+        if event.operation is Operation.MESSAGE:
+            return self._key_of_message(str((event.detail or {}).get("prefix", ""))).encode()
+        assert event.relation is not None
+        table = self.table(event.relation)
+        if not table.key or event.operation is Operation.TRUNCATE:
+            return None
+        row = _filled(event.data, event.old)
+        items = [
+            table.names[number]
+            + _value_json(event.relation, table, number, row[number], table.columns[number].unavailable)
+            for number, is_primary in enumerate(table.is_primary)
+            if is_primary
+        ]
+        return f"{table.key}{','.join(items)}{self.key_end}".encode()
+
+    def _key_of_message(self, prefix: str) -> str:
+        is_beat = prefix == HEARTBEAT_PREFIX
+        name, value = ("serverName", self.options.topic_prefix) if is_beat else ("prefix", prefix)
+        kind = (
+            "io.debezium.connector.common.ServerNameKey" if is_beat else "io.debezium.connector.postgresql.MessageKey"
+        )
+        payload = f'{{"{name}":{quote(value)}}}'
+        if not self.options.schemas_enable:
+            return payload
+        field = f'{{"type":"string","optional":{str(not is_beat).lower()},"field":"{name}"}}'
+        return (
+            f'{{"schema":{{"type":"struct","fields":[{field}],"optional":false,"name":"{kind}","version":1}},'
+            f'"payload":{payload}}}'
+        )
 
     def table(self, relation: Relation) -> TableForm:
         """How rows of a relation are written."""
@@ -141,7 +186,7 @@ class DebeziumEncoder:
     def _table(self, relation: Relation) -> TableForm:
         description = self._described(relation) or {}
         details = {each["name"]: each for each in description.get("columns", ())}
-        primary = _primary_key(relation, description)
+        primary = _primary_key(relation, description, as_sent=self.options.message_keys)
         forms, fills, fields = [], [], []
         for column in relation.columns:
             detail = details.get(column.name, {})
@@ -152,10 +197,17 @@ class DebeziumEncoder:
             forms.append(form)
             fills.append(default or ("null" if optional else form.zero))
             fields.append(field_schema(form, column.name, optional=optional, default=default))
-        begin = '{"before":'
+        begin = "" if self.options.unwrap else '{"before":'
+        key = "{" if primary and self.options.message_keys else ""
         if self.options.schemas_enable:
             name = f"{self.options.topic_prefix}.{relation.schema}.{relation.name}"
-            begin = f'{{"schema":{envelope_schema(name, fields)},"payload":{begin}'
+            schema = row_schema if self.options.unwrap else envelope_schema
+            begin = f'{{"schema":{schema(name, fields)},"payload":{begin}'
+            if key:
+                of_key = [
+                    field for field, column in zip(fields, relation.columns, strict=True) if column.name in primary
+                ]
+                key = f'{{"schema":{key_schema(name, of_key)},"payload":{{'
         return TableForm(
             tuple(f"{quote(column.name)}:" for column in relation.columns),
             tuple(forms),
@@ -163,6 +215,7 @@ class DebeziumEncoder:
             tuple(column.name in primary for column in relation.columns),
             begin,
             f',"schema":{quote(relation.schema)},"table":{quote(relation.name)}',
+            key,
         )
 
     def _source(self, event: Event, middle: str) -> str:
@@ -194,12 +247,17 @@ class DebeziumEncoder:
         return f'{{"schema":{message_schema(self.options.binary_handling_mode)},"payload":{payload}}}'
 
 
-def _primary_key(relation: Relation, description: Mapping[str, Any]) -> set[str]:
-    """The columns that tell a row from others: the primary key, else the replica identity if that is an index."""
+def _primary_key(relation: Relation, description: Mapping[str, Any], *, as_sent: bool) -> set[str]:
+    """The columns that tell a row from others: the primary key, else the replica identity if that is an index.
+
+    `as_sent`: the identity also where deletes come without some column of the primary key.
+    """
     names = set(description.get("primary_key") or ())
-    if names or relation.identity is ReplicaIdentity.FULL:
+    sent = {column.name for column in relation.columns if column.is_key}
+    is_other = relation.identity is ReplicaIdentity.INDEX and not names <= sent
+    if names and not (as_sent and is_other):
         return names
-    return {column.name for column in relation.columns if column.is_key}
+    return set() if relation.identity is ReplicaIdentity.FULL else sent
 
 
 def _filled(new: Row, old: Row | None) -> Row:
@@ -212,12 +270,14 @@ def _filled(new: Row, old: Row | None) -> Row:
 def _row_json(relation: Relation, table: TableForm, row: Row, absent: tuple[str, ...]) -> str:
     items = []
     for number, value in enumerate(row):
-        if value is UNCHANGED:
-            text = absent[number]
-        else:
-            text = "null" if value is None else column_json(relation, number, table.columns[number], value)
-        items.append(table.names[number] + text)
+        items.append(table.names[number] + _value_json(relation, table, number, value, absent[number]))
     return "{" + ",".join(items) + "}"
+
+
+def _value_json(relation: Relation, table: TableForm, number: int, value: Column, absent: str) -> str:
+    if value is UNCHANGED:
+        return absent
+    return "null" if value is None else column_json(relation, number, table.columns[number], value)
 
 
 def column_json(relation: Relation, number: int, form: ColumnForm, value: Column) -> str:

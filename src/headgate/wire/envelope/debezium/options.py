@@ -34,8 +34,20 @@ class DebeziumOptions:
     snapshot_mode: SnapshotMode = "initial"
     heartbeat_interval_ms: int = 0  # 0: none
     topic_heartbeat_prefix: str = "__debezium-heartbeat"
+    message_keys: bool = True  # messages have the row's primary key as their key
+    unwrap: bool = False  # a message is the row alone, and empty for a delete: Debezium's ExtractNewRecordState
 
     @property
     def heartbeat_topic(self) -> str:
         """Where heartbeats go."""
         return f"{self.topic_heartbeat_prefix}.{self.topic_prefix}"
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """The operations that no message is made of: a row alone cannot tell of a TRUNCATE."""
+        return frozenset(self.skipped_operations) | (frozenset("t") if self.unwrap else frozenset())
+
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether another, empty message follows a delete."""
+        return self.tombstones_on_delete and not self.unwrap

@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-__all__ = ["HEARTBEAT_SCHEMA", "envelope_schema", "message_schema"]
+__all__ = ["HEARTBEAT_SCHEMA", "envelope_schema", "key_schema", "message_schema", "row_schema"]
 
 Schema = dict[str, Any]
 
@@ -65,6 +65,16 @@ def envelope_schema(name: str, columns: list[Schema]) -> str:
     row = {"type": "struct", "fields": columns, "optional": True, "name": f"{name}.Value"}
     fields = [{**row, "field": "before"}, {**row, "field": "after"}, _SOURCE, _TRANSACTION, _OP, *_TIMES]
     return _dumped({"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Envelope", "version": 2})
+
+
+def row_schema(name: str, columns: list[Schema]) -> str:
+    """The schema of a table's rows, where a message is one."""
+    return _dumped({"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Value"})
+
+
+def key_schema(name: str, columns: list[Schema]) -> str:
+    """The schema of the keys of a table's messages."""
+    return _dumped({"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Key"})
 
 
 def message_schema(binary_mode: str) -> str:

@@ -1,0 +1,3 @@
+"""Configurations that `headgate init` writes, one file each."""
+
+from __future__ import annotations
