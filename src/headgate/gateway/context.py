@@ -45,7 +45,7 @@ class Session:
 
     @property
     def principal(self) -> Principal:
-        """Who asks; `User:ANONYMOUS` on a gateway without users."""
+        """Return who the client is; `User:ANONYMOUS` on a gateway without users."""
         return ANONYMOUS if self.user is None else Principal(self.user)
 
 

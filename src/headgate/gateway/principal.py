@@ -1,4 +1,4 @@
-"""Who a client is to the gateway, once it has shown it."""
+"""Name of a client that has shown who it is, as Kafka writes it."""
 
 from __future__ import annotations
 
