@@ -126,10 +126,17 @@ def test_what_kept_no_checksums_is_taken_over(
         install(connection)
 
 
-def test_files_are_numbered_without_a_gap(tmp_path: Path) -> None:
-    for name in ("02_b.sql", "01_a.sql", "README.md"):
+def test_files_are_numbered_and_a_gap_is_harmless(tmp_path: Path) -> None:
+    for name in ("04_d.sql", "02_b.sql", "01_a.sql", "README.md"):
         (tmp_path / name).write_text(name)
-    assert [step.name for step in numbered_steps(tmp_path)] == ["01_a.sql", "02_b.sql"]
-    (tmp_path / "04_d.sql").write_text("")
+    assert [step.name for step in numbered_steps(tmp_path)] == ["01_a.sql", "02_b.sql", "04_d.sql"]
+    (tmp_path / "04_e.sql").write_text("")
     with pytest.raises(AssertionError):
         numbered_steps(tmp_path)
+
+
+def test_a_file_that_fills_a_gap_runs_later(connection: psycopg.Connection) -> None:
+    steps = (_STEPS[0], Step(3, "03_three.sql", b"create table three ()"))
+    migrate(connection, replace(_PLAN, steps=steps))
+    assert migrate(connection, replace(_PLAN, steps=(*_STEPS, steps[1]))) == [_STEPS[1]]
+    assert set(applied(connection, _PLAN)) == {1, 2, 3}
