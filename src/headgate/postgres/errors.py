@@ -31,6 +31,10 @@ _KINDS: dict[str, tuple[_Make, str]] = {
     "3D000": (ConnectError, "trying again; create the database, or correct its name in the address"),
     "53300": (ConnectError, "trying again; raise max_connections, max_wal_senders or the role's CONNECTION LIMIT"),
     "53400": (OccupiedError, "raise max_replication_slots, or drop an unused slot"),
+    "55P03": (
+        ConnectError,
+        "trying again; end the ALTER TABLE or VACUUM FULL that holds the table or waits for it",
+    ),
     "55006": (ConnectError, "another reader holds the slot; waiting for it to let go"),
     "25006": (ConnectError, "trying again; this server is a standby: waiting until it, or another one, is the primary"),
     "58P01": (StateError, "the slot's WAL is gone; drop the slot, then: headgate reset PIPELINE"),

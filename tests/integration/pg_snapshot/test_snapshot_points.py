@@ -238,3 +238,32 @@ def test_grants_on_the_published_columns_suffice(source: Source, method: Method)
                 source.sql("set lock_timeout = '50ms'; alter table t add b int")
     finally:
         source.sql("set lock_timeout = 0; drop owned by column_reader; drop role column_reader")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("step", ["plan", "read"])
+def test_a_snapshot_makes_way_for_an_alter_table_that_waits_for_it(source: Source, method: Method, step: str) -> None:
+    """Whoever reads would queue behind the ALTER, which waits for whoever holds the point."""
+    source.sql("create table t (id int); insert into t values (1)")
+    with psycopg.connect(source.url, autocommit=True, options=f"-c search_path={source.name}") as other:
+        altering = threading.Thread(target=other.execute, args=(b"alter table t add note text",))
+        try:
+            with source.point("t", method) as point:
+                plan = source.plan("t")
+                altering.start()
+                until_it_waits(source, other.info.backend_pid)
+                range_ = SnapshotRange(plan, plan.ranges(1)[0], point.snapshot_name)
+                with pytest.raises(ConnectError, match="lock timeout") as caught:
+                    _ = source.plan("t") if step == "plan" else list(read_range(source.options("t"), range_))
+                assert "ALTER TABLE" in (caught.value.remedy or "")
+        finally:
+            altering.join()
+    assert len(source.rows("t")) == 1
+
+
+def until_it_waits(source: Source, pid: int) -> None:
+    for _ in range(3000):
+        if source.sql("select 1 from pg_locks where pid = %s and not granted", pid):
+            return
+        source.sql("select pg_sleep(0.01)")
+    pytest.fail("it does not wait")

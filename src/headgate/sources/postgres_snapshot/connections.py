@@ -11,7 +11,11 @@ from headgate import postgres
 from headgate.postgres import Connection
 from headgate.wire.pgtypes import SESSION
 
-__all__ = ["connect_pinned", "open_raw"]
+__all__ = ["READERS_LOCK_TIMEOUT", "connect_pinned", "open_raw"]
+
+# Of whoever reads at a point that somebody else holds. An ALTER TABLE that comes between waits for the holder, so who
+# waited behind the ALTER would wait for ever, and with it every query of the table.
+READERS_LOCK_TIMEOUT = b"set lock_timeout = '3s'"
 
 _SETTINGS = SESSION | {
     "statement_timeout": "0",

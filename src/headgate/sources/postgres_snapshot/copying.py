@@ -12,7 +12,7 @@ from psycopg import pq, sql
 
 from headgate.model import AuthError, HeadgateError, StateError
 from headgate.postgres import server_error, sqlstate_of
-from headgate.sources.postgres_snapshot.connections import open_raw
+from headgate.sources.postgres_snapshot.connections import READERS_LOCK_TIMEOUT, open_raw
 from headgate.sources.postgres_snapshot.plan import SnapshotTable, TableRange
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class SlowReceiver:
 
 
 def _enter_snapshot(connection: pq.abc.PGconn, range_: SnapshotRange) -> None:
+    _require(connection, connection.exec_(READERS_LOCK_TIMEOUT), pq.ExecStatus.COMMAND_OK, range_)
     begin = connection.exec_(b"begin isolation level repeatable read read only")
     _require(connection, begin, pq.ExecStatus.COMMAND_OK, range_)
     snapshot = sql.SQL("set transaction snapshot {}").format(range_.snapshot_name).as_bytes(None)

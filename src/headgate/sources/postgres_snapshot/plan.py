@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
 from headgate.model import ConfigError, UsageError
-from headgate.postgres import Connection
+from headgate.postgres import Connection, postgres_error
 from headgate.postgres.catalog import load_types
-from headgate.sources.postgres_snapshot.connections import connect_pinned
+from headgate.sources.postgres_snapshot.connections import READERS_LOCK_TIMEOUT, connect_pinned
 from headgate.wire.pgoutput import Relation, RelationColumn, ReplicaIdentity
 from headgate.wire.pgtypes import TypeInfo
 
@@ -101,14 +102,22 @@ def quoted_name(schema: str, table: str) -> str:
 
 def plan_table(url: str, schema: str, table: str, publications: Sequence[str]) -> SnapshotTable:
     """The table as it is now. Hold a point meanwhile: that keeps its shape."""
-    with connect_pinned(url, "headgate snapshot") as connection:
-        found = _query(connection, "table", schema=schema, table=table, publications=list(publications))
-        row = _checked(found[0] if found else None, schema, table, publications)
-        columns = _columns(connection, row, f"{schema}.{table}")
-        identity = ReplicaIdentity(row["identity"])
-        relation = Relation(row["oid"], schema, table, identity, columns)
-        types = tuple(load_types(connection, {column.type_id for column in columns}))
-        leaves = [_leaf(each, schema, table) for each in _query(connection, "leaves", relation=row["oid"])]
+    try:
+        with connect_pinned(url, "headgate snapshot") as connection:
+            connection.execute(READERS_LOCK_TIMEOUT)
+            return _planned(connection, schema, table, publications)
+    except psycopg.Error as error:
+        raise postgres_error(error, f"{schema}.{table}") from None
+
+
+def _planned(connection: Connection, schema: str, table: str, publications: Sequence[str]) -> SnapshotTable:
+    found = _query(connection, "table", schema=schema, table=table, publications=list(publications))
+    row = _checked(found[0] if found else None, schema, table, publications)
+    columns = _columns(connection, row, f"{schema}.{table}")
+    identity = ReplicaIdentity(row["identity"])
+    relation = Relation(row["oid"], schema, table, identity, columns)
+    types = tuple(load_types(connection, {column.type_id for column in columns}))
+    leaves = [_leaf(each, schema, table) for each in _query(connection, "leaves", relation=row["oid"])]
     return SnapshotTable(relation, types, _row_filter(row["published"]), tuple(leaves))
 
 
