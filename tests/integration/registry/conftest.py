@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from queue import Queue
+from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from headgate.registry.http.server import RegistryServer
 from headgate.registry.options import RegistryOptions
+from tests.registries import running_registry
 from tests.servers import chosen_url
 from tests.stock import stock_url
 
@@ -41,36 +39,6 @@ def database(server_url: str) -> Iterator[str]:
         admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-@contextmanager
-def _running(options: RegistryOptions) -> Iterator[RegistryServer]:
-    told: Queue[Any] = Queue()
-
-    async def work() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with RegistryServer.open(options) as server:
-            told.put((server, loop, stop))
-            await stop.wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(work())
-        except BaseException as error:
-            told.put(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    found = told.get(timeout=60)
-    if isinstance(found, BaseException):
-        thread.join()
-        raise found
-    server, loop, stop = found
-    try:
-        yield server
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-
-
 @pytest.fixture
 def serve(database: str) -> Iterator[Serve]:
     """Start a registry on the test's database, on a free port."""
@@ -78,7 +46,7 @@ def serve(database: str) -> Iterator[Serve]:
 
         def start(**options: Any) -> RegistryServer:
             given: dict[str, Any] = {"postgres_url": database, "port": 0} | options
-            return stack.enter_context(_running(RegistryOptions(**given)))
+            return stack.enter_context(running_registry(RegistryOptions(**given)))
 
         yield start
 
