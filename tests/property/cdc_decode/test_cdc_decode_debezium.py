@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import jsonschema_rs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import DataError, ProtocolError
-from headgate.wire.envelope import DebeziumEncoder, DebeziumOptions
+from headgate.wire.envelope import DebeziumEncoder, DebeziumOptions, framed, json_schema
 from headgate.wire.envelope.debezium.options import BinaryMode, DecimalMode, HstoreMode, IntervalMode, TimeMode
 from headgate.wire.pgoutput import (
     UNCHANGED,
@@ -47,6 +48,7 @@ NUMERIC, MONEY, BIT, VARBIT, POINT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ = (
     1184,
 )
 NUMERICS = 1231
+LARGE = {17, 25, 114, 1043, NUMERIC, NUMERICS, 3802, HSTORE}  # may lie out of line
 
 
 def numeric_typmod(precision: int, scale: int) -> int:
@@ -143,29 +145,32 @@ def tables(draw: st.DrawFn) -> tuple[Relation, list[Kind], dict[str, Any]]:
     return relation, kinds, {"columns": described, "primary_key": primary}
 
 
-def rows(kinds: list[Kind], *, odd: bool) -> st.SearchStrategy[Row]:
+def rows(kinds: list[Kind], *, odd: bool, nulls: bool = True) -> st.SearchStrategy[Row]:
+    """Without `nulls`, only large values are left out."""
+
     def cell(kind: Kind) -> st.SearchStrategy[Column]:
-        good: st.SearchStrategy[Column] = st.none() | st.just(UNCHANGED) | kind.values | kind.values
+        null: st.SearchStrategy[Column] = st.none() if nulls else st.nothing()
+        absent = st.just(UNCHANGED) if nulls or kind.oid in LARGE else st.nothing()
+        good = null | absent | kind.values | kind.values
         return good | ODD if odd else good
 
     return st.tuples(*map(cell, kinds))
 
 
 @st.composite
-def updates(draw: st.DrawFn, kinds: list[Kind], *, odd: bool) -> Update:
+def updates(draw: st.DrawFn, row: st.SearchStrategy[Row]) -> Update:
     """Old and new row often have the same key."""
-    new = draw(rows(kinds, odd=odd))
-    other = draw(rows(kinds, odd=odd))
+    new, other = draw(row), draw(row)
     old = tuple(mine if draw(st.booleans()) else theirs for mine, theirs in zip(new, other, strict=True))
     return Update(7, draw(st.none() | st.builds(OldRow, st.sampled_from(OldKind), st.just(old))), new)
 
 
 @st.composite
-def buffers(draw: st.DrawFn, kinds: list[Kind], *, odd: bool) -> bytes:
-    row = rows(kinds, odd=odd)
+def buffers(draw: st.DrawFn, kinds: list[Kind], *, odd: bool, nulls: bool = True) -> bytes:
+    row = rows(kinds, odd=odd, nulls=nulls)
     change: st.SearchStrategy[Message] = st.one_of(
         st.builds(Insert, st.just(7), row),
-        updates(kinds, odd=odd),
+        updates(row),
         st.builds(Delete, st.just(7), st.builds(OldRow, st.sampled_from(OldKind), row)),
         st.just(Truncate((7,), False, False)),
     )
@@ -215,3 +220,61 @@ def test_odd_values_are_taken_or_refused_as_the_encoder_does(
         batches = fast_batches([buffer], relations, keys=chosen.message_keys, **arguments)
         found = fast_rows(batches, keys=chosen.message_keys)
     assert found == wanted
+
+
+def test_a_key_that_was_not_sent_whole_says_so() -> None:
+    """Whatever stands in the columns of an old row that are not of the replica identity."""
+    columns = (RelationColumn(True, "id", 16, -1), RelationColumn(False, "other", 17, -1))
+    relation = Relation(7, "s", "t", ReplicaIdentity.DEFAULT, columns)
+    buffer = spooled([Begin(1, 1, 9), Delete(7, OldRow(OldKind.KEY, (b"t", None)))])
+    encoder = encoder_maker(DebeziumOptions(topic_prefix="shop"), {"columns": [], "primary_key": ["id", "other"]})
+    arguments: dict[str, Any] = {"types": CATALOG, "form": "debezium", "debezium": encoder, "keys": True}
+    wanted = reference_rows([buffer], [encode_message(relation)], images=False, **arguments)
+    assert fast_rows(fast_batches([buffer], [encode_message(relation)], **arguments), keys=True) == wanted
+    assert json.loads(wanted[0]["_partition_key"])["id"] is True
+
+
+def test_a_large_part_of_a_key_that_moves_is_that_of_the_old_row() -> None:
+    """The server leaves out a large value that the update did not touch, in the new row alone."""
+    columns = (RelationColumn(True, "id", 16, -1), RelationColumn(True, "large", 25, -1))
+    relation = Relation(7, "s", "t", ReplicaIdentity.DEFAULT, columns)
+    moved = Update(7, OldRow(OldKind.KEY, (b"t", b"whole")), (b"f", UNCHANGED))
+    encoder = encoder_maker(DebeziumOptions(topic_prefix="shop"), {"columns": [], "primary_key": ["id", "large"]})
+    arguments: dict[str, Any] = {"types": CATALOG, "form": "debezium", "debezium": encoder, "keys": True}
+    buffer, relations = spooled([Begin(1, 1, 9), moved]), [encode_message(relation)]
+    found = fast_rows(fast_batches([buffer], relations, **arguments), keys=True)
+    assert [json.loads(row["_partition_key"]) for row in found] == [
+        {"id": True, "large": "whole"},
+        {"id": True, "large": "whole"},
+        {"id": False, "large": "whole"},
+    ]
+
+
+@given(data=st.data(), table=tables(), chosen=options.filter(lambda each: not each.schemas_enable))
+def test_events_are_as_their_registered_schemas_say(
+    data: st.DataObject, table: tuple[Relation, list[Kind], dict[str, Any]], chosen: DebeziumOptions
+) -> None:
+    relation, kinds, described = table
+    schemas: list[str] = []
+    if relation.identity in (ReplicaIdentity.DEFAULT, ReplicaIdentity.NOTHING):  # then the server sends the primary key
+        described["primary_key"] = [column.name for column in relation.columns if column.is_key]
+    known = described if data.draw(st.booleans()) else None
+
+    def frame(schema: dict[str, Any], of: Relation | str, /, *, is_key: bool) -> bytes:
+        assert isinstance(of, Relation)
+        schemas.append(json_schema(schema))
+        return framed(0xFF000000 | 2 * (len(schemas) - 1) + is_key)
+
+    def encoder(types: TypeCatalog) -> DebeziumEncoder:
+        return DebeziumEncoder(types, chosen, database="db", described=lambda relation: known, frame=frame)
+
+    buffer, relations = data.draw(buffers(kinds, odd=False, nulls=False)), [encode_message(relation)]
+    batches = fast_batches(
+        [buffer], relations, types=CATALOG, form="debezium", debezium=encoder, keys=chosen.message_keys
+    )
+    for row in fast_rows(batches, keys=chosen.message_keys):
+        for text, is_key in ((row["_payload"], False), (row.get("_partition_key"), True)):
+            if text:
+                number = int.from_bytes(text[1:5], "big") & 0xFFFFFF
+                assert (text[:2], number % 2) == (b"\0\xff", is_key)
+                jsonschema_rs.validate(json.loads(schemas[number // 2]), json.loads(text[5:]))

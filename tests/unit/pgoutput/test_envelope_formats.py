@@ -186,7 +186,7 @@ def test_read_without_transaction() -> None:
     assert (packed["operation"], packed["commit_time"], packed["xid"]) == ("READ", None, None)
     assert packed["subject"] == "cdc.public.users.read"
     shaped = debezium(event)
-    assert (shaped["op"], shaped["source"]["snapshot"], shaped["source"]["ts_ms"]) == ("r", "true", None)
+    assert (shaped["op"], shaped["source"]["snapshot"], shaped["source"]["ts_ms"]) == ("r", "true", shaped["ts_ms"])
 
 
 def test_debezium_update() -> None:

@@ -239,16 +239,16 @@ def put_value(out: Bytes, at: int, rule: int, param: int, src: Bytes, start: int
 def put_transaction(out: Bytes, state: State, tables: Tables) -> None:
     """What all events of the transaction share: in their source, behind it, and behind their operation."""
     lsn, xid, now = state[layout.TX_LSN], state[layout.TX_XID], state[layout.NOW_US]
-    micros = state[layout.TX_TIME] + PG_EPOCH_UNIX_US
-    has_time = state[layout.TX_TIME] != 0
+    # A schema says that there always is a time.
+    micros = now if state[layout.TX_TIME] == 0 else state[layout.TX_TIME] + PG_EPOCH_UNIX_US
     at = put_piece(out, layout.START_OF_TEXT, tables, layout.SOURCE_MILLIS)
-    at = put_signed(out, at, micros // 1000) if has_time else json_form.put_null(out, at)
+    at = put_signed(out, at, micros // 1000)
     at = put_piece(out, at, tables, layout.SEQUENCE_FIRST)
     at = put_piece(out, put_unsigned(out, at, lsn), tables, layout.SEQUENCE_SECOND)
     at = put_piece(out, put_unsigned(out, at, lsn), tables, layout.SOURCE_MICROS)
-    at = put_signed(out, at, micros) if has_time else json_form.put_null(out, at)
+    at = put_signed(out, at, micros)
     at = put_piece(out, at, tables, layout.SOURCE_NANOS)
-    at = put_nanos(out, at, micros) if has_time else json_form.put_null(out, at)
+    at = put_nanos(out, at, micros)
     state[layout.HEAD_END] = at
     at = put_piece(out, at, tables, layout.TX_ID)
     at = json_form.put_null(out, at) if xid == 0 else put_decimal(out, at, xid)
@@ -381,10 +381,13 @@ def put_event(
 
 @part
 def put_key(
-    out: Bytes, at: int, src: Bytes, row: int, other: int, other_key: bool, shape: int, tables: Tables, state: State,
-    gaps: Table,
+    out: Bytes, at: int, src: Bytes, row: int, only_key: bool, other: int, other_key: bool, shape: int, tables: Tables,
+    state: State, gaps: Table,
 ) -> int:  # fmt: skip
-    """The key of a row, with what stands around it. A value that was not sent is taken from the other row."""
+    """The key of a row, with what stands around it. A value that was not sent is taken from the other row.
+
+    A row that is `only_key` has nothing in its other columns, whatever stands there.
+    """
     first = tables.shapes[shape, layout.FIRST]
     at = begin = copy(
         out, at, tables.text, tables.shapes[shape, layout.KEY_TEXT], tables.shapes[shape, layout.KEY_TEXT_END]
@@ -394,9 +397,12 @@ def put_key(
     for column in range(first, first + tables.shapes[shape, layout.COUNT]):
         kind, start, stop = value_at(src, row)
         row = stop
+        is_sent = tables.columns[column, layout.IS_KEY] != 0
+        if only_key and not is_sent:
+            kind = UNCHANGED
         if other != NO_ROW:
             other_kind, other_start, other = value_at(src, other)
-            if kind == UNCHANGED and (tables.columns[column, layout.IS_KEY] != 0 or not other_key):
+            if kind == UNCHANGED and (is_sent or not other_key):
                 kind, start, stop = other_kind, other_start, other
         if tables.columns[column, layout.IS_PRIMARY] == 0:
             continue

@@ -38,7 +38,7 @@ class DebeziumTables(TextTable):
     def add(self, relation: Relation, _heads: Sequence[Fields]) -> None:
         """A shape more."""
         form = self._encoder.table(relation)
-        places = [self.put(form.begin.encode()), self.put(form.middle.encode()), self.put(form.key.encode())]
+        places = [self.put(form.begin), self.put(form.middle.encode()), self.put(form.key)]
         columns, most = [], 0
         for number, column in enumerate(relation.columns):
             how = form.columns[number]

@@ -40,9 +40,9 @@ def add_key(
         return NO_KEY
     stop = start + le32(src, start - 4)
     _, old, _, old_key, new, _ = find_rows(src, start, stop, change_of(src[start]), tables, shape)
-    is_delete = operation == layout.DELETE  # also of one that stands for half of an update
+    is_delete = operation == layout.DELETE  # also of one that stands for half of an update, as an insert may
     row = old if is_delete else new
-    other = NO_ROW if is_delete or operation == layout.INSERT else old
+    other = NO_ROW if is_delete else old
     need = tables.shapes[shape, layout.FIXED] + debezium_form.GROWTH * (stop - start)
     is_whole = need > state[layout.MOST_BYTES]
     state[layout.NEED_BYTES] = 0 if is_whole else need
@@ -56,7 +56,9 @@ def add_key(
     if is_whole:
         add_gap(state, gaps, at, layout.WHOLE_EVENT, start, stop)
     else:
-        state[layout.SIZE] = debezium_form.put_key(out, at, src, row, other, old_key, shape, tables, state, gaps)
+        state[layout.SIZE] = debezium_form.put_key(
+            out, at, src, row, is_delete and old_key, other, old_key, shape, tables, state, gaps
+        )
     return layout.DONE
 
 

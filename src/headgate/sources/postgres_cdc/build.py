@@ -30,6 +30,8 @@ def build(section: PostgresCdcSourceSection, context: SourceContext) -> Postgres
         chosen = section.debezium.model_dump(mode="json", exclude_none=True)
         chosen["message_keys"] &= context.has_keys
         options["debezium"] = json.dumps(chosen)
+    if section.schema_registry is not None:
+        options["schemaRegistry"] = section.schema_registry.get_secret_value()
     return PostgresCdcSource(context.name, options)
 
 

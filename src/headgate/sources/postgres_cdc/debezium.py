@@ -11,11 +11,11 @@ from psycopg import conninfo
 
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_cdc.schemas import BookReader, TableEntry
-from headgate.wire.envelope import DebeziumEncoder, schema_version
+from headgate.wire.envelope import DebeziumEncoder, Frame, schema_version, unframed
 from headgate.wire.pgoutput import Relation
 from headgate.wire.pgtypes import TypeCatalog
 
-__all__ = ["encoder_maker"]
+__all__ = ["encoder_maker", "frame_of"]
 
 
 def encoder_maker(options: CdcOptions) -> Callable[[TypeCatalog], DebeziumEncoder]:
@@ -23,8 +23,18 @@ def encoder_maker(options: CdcOptions) -> Callable[[TypeCatalog], DebeziumEncode
     chosen = options.debezium_options
     settings = conninfo.conninfo_to_dict(options.url)
     database = str(settings.get("dbname") or settings.get("user") or "")
-    tables = _tables_of(options.spool_dir)
-    return lambda types: DebeziumEncoder(types, chosen, database=database, described=tables.description)
+    tables, frame = _tables_of(options.spool_dir), frame_of(options)
+    return lambda types: DebeziumEncoder(types, chosen, database=database, described=tables.description, frame=frame)
+
+
+def frame_of(options: CdcOptions) -> Frame:
+    """Return what stands before the messages of a source: nothing, unless their schemas are in a registry."""
+    if not options.schema_registry:
+        return unframed
+    # An HTTP client takes a tenth of a second to import, which others need not wait for.
+    from headgate.sources.postgres_cdc.registered import RegisteredFrame
+
+    return RegisteredFrame.of(options)
 
 
 class _Tables:

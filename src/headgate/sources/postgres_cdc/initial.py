@@ -32,6 +32,7 @@ from headgate.postgres.describe import describe_tables, published_tables
 from headgate.postgres.replication import ReplicationConnection
 from headgate.postgres.slot import ensure_publications, refuse_failover_before_17, slot_state
 from headgate.runtime.files import replace_file
+from headgate.sources.postgres_cdc.debezium import frame_of
 from headgate.sources.postgres_cdc.options import CdcOptions
 from headgate.sources.postgres_snapshot.connections import connect_pinned, open_raw
 from headgate.sources.postgres_snapshot.copying import SnapshotRange, copy_texts
@@ -208,7 +209,8 @@ class _Copier:
 
         def encoder(types: TypeCatalog) -> DebeziumEncoder:
             chosen = replace(self._options.debezium_options, skipped_operations=())
-            return DebeziumEncoder(types, chosen, database=self._database, described=found, snapshot=True)
+            database, frame = self._database, frame_of(self._options)
+            return DebeziumEncoder(types, chosen, database=database, described=found, snapshot=True, frame=frame)
 
         relation = table.relation
         decoder = RangeDecoder(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the configuration takes its defaults from here, and needs n
     from headgate.spool.dead_letters import DeadLetters
     from headgate.wire.envelope import DebeziumOptions
 
-__all__ = ["CdcOptions", "Format", "Ordering"]
+__all__ = ["CdcOptions", "Format", "Ordering", "why_not_registrable"]
 
 Format = Literal["msgpack", "json", "debezium"]
 Ordering = Literal["total", "table", "key"]
@@ -36,6 +36,7 @@ class CdcOptions:
     create_publication_for: str = ""  # tables, separated by commas; `*` for all
     failover: bool = False
     debezium: str = ""  # options of that format as JSON: see `debezium`
+    schema_registry: str = field(default="", repr=False)  # its address, with a password in it if it wants one
     images: bool = False  # also the columns _key, _before and _after
     confirm: str = "commit"  # when to tell PostgreSQL: after Spark's commit, or `pipeline` when somebody else does
     table: str = ""  # only this table, in its own columns: see `typed`
@@ -65,6 +66,8 @@ class CdcOptions:
                 remedy=f"one of: {', '.join(get_args(Ordering))}",
             )
         _ = parsed.debezium_options  # better known now than in a task
+        if parsed.schema_registry and (reason := parsed.not_registrable):
+            raise UsageError(f"a schema registry {reason[0]}", where='format("pgcdc")', remedy=reason[1])
         return parsed
 
     @property
@@ -87,6 +90,11 @@ class CdcOptions:
                 where='format("pgcdc")',
                 remedy=f"a JSON object of: {', '.join(known)}",
             ) from None
+
+    @property
+    def not_registrable(self) -> tuple[str, str] | None:
+        """Why messages cannot have their schemas in a registry, and what to do about it; None if they can."""
+        return why_not_registrable(self.format, self.subject, schemas_enable=self.debezium_options.schemas_enable)
 
     @property
     def has_message_keys(self) -> bool:
@@ -122,3 +130,14 @@ class CdcOptions:
     @property
     def envelope(self) -> Format:
         return cast(Format, self.format)
+
+
+def why_not_registrable(format: str, subject: str, *, schemas_enable: bool) -> tuple[str, str] | None:  # noqa: A002
+    """Say why a schema registry has no place for messages such as these, and what to do; None if it has."""
+    if format != "debezium":
+        return "has schemas of Debezium's messages only", 'set format = "debezium"'
+    if schemas_enable:
+        return "takes the schemas out of the messages", "leave out schemas_enable"
+    if "{op}" in subject:
+        return "has one schema for each topic, and changes of a row go to several", "leave {op} out of subject"
+    return None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headgate.config.base import SecretText, Section, Size
 from headgate.config.kinds import SourceTable
 from headgate.config.options import option
-from headgate.sources.postgres_cdc.options import CdcOptions
+from headgate.sources.postgres_cdc.options import CdcOptions, why_not_registrable
 
 __all__ = ["DebeziumSection", "PostgresCdcSourceSection"]
 
@@ -70,6 +70,10 @@ class PostgresCdcSourceSection(SourceTable):
     debezium: DebeziumSection = Field(
         default_factory=DebeziumSection, description='Of the format `debezium`: `{ topic_prefix = "shop" }`.'
     )
+    schema_registry: SecretText | None = Field(
+        None, description="Register the schemas of messages there: `http://127.0.0.1:8081`. See docs/registry.md."
+    )
+    schema_registry_file: Path | None = Field(None, description="Read `schema_registry` from this file.")
     subject: str = option(
         CdcOptions, "subject", description="The topic of an event; names are escaped where they need to be."
     )
@@ -88,3 +92,12 @@ class PostgresCdcSourceSection(SourceTable):
     images: bool = option(
         CdcOptions, "images", description="Also the columns `_key`, `_before` and `_after`, for transforms."
     )
+
+    @model_validator(mode="after")
+    def _is_registrable(self) -> Self:
+        if self.schema_registry is None:
+            return self
+        schemas_enable = self.debezium.schemas_enable
+        if reason := why_not_registrable(self.format, self.subject, schemas_enable=schemas_enable):
+            raise ValueError(f"schema_registry: a registry {reason[0]}; {reason[1]}")
+        return self

@@ -58,7 +58,15 @@ are made from PostgreSQL's text without reformatting:
 
 from __future__ import annotations
 
-from headgate.wire.envelope.debezium import UNAVAILABLE, DebeziumEncoder, DebeziumOptions
+from headgate.wire.envelope.debezium import (
+    UNAVAILABLE,
+    DebeziumEncoder,
+    DebeziumOptions,
+    Frame,
+    framed,
+    json_schema,
+    unframed,
+)
 from headgate.wire.envelope.event import Event, Operation, events, iso_time, message_id
 from headgate.wire.envelope.msgpack import MAX_DEPTH, packb, unpackb
 from headgate.wire.envelope.native import JsonEncoder, MessagePackEncoder
@@ -85,12 +93,15 @@ __all__ = [
     "DebeziumEncoder",
     "DebeziumOptions",
     "Event",
+    "Frame",
     "JsonEncoder",
     "MessagePackEncoder",
     "Operation",
     "encode_fields",
     "events",
+    "framed",
     "iso_time",
+    "json_schema",
     "key_token",
     "message_id",
     "packb",
@@ -98,5 +109,6 @@ __all__ = [
     "schema_version",
     "subject_of",
     "subject_token",
+    "unframed",
     "unpackb",
 ]

@@ -9,8 +9,19 @@ create, and behind a delete there is a tombstone. `docs/debezium.md` lists what 
 
 from __future__ import annotations
 
-from headgate.wire.envelope.debezium.encoder import DebeziumEncoder, Part, TableForm
+from headgate.wire.envelope.debezium.encoder import DebeziumEncoder, Frame, Part, TableForm, unframed
+from headgate.wire.envelope.debezium.json_schema import framed, json_schema
 from headgate.wire.envelope.debezium.options import DebeziumOptions
 from headgate.wire.envelope.debezium.values import UNAVAILABLE
 
-__all__ = ["UNAVAILABLE", "DebeziumEncoder", "DebeziumOptions", "Part", "TableForm"]
+__all__ = [
+    "UNAVAILABLE",
+    "DebeziumEncoder",
+    "DebeziumOptions",
+    "Frame",
+    "Part",
+    "TableForm",
+    "framed",
+    "json_schema",
+    "unframed",
+]

@@ -5,17 +5,20 @@ Specification: Debezium documentation, PostgreSQL connector, "Data change events
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from headgate.model import HeadgateError
 from headgate.wire.envelope.debezium.columns import ColumnForm, ColumnForms, default_json, field_schema, typmod_of
 from headgate.wire.envelope.debezium.options import DebeziumOptions
 from headgate.wire.envelope.debezium.schema import (
     HEARTBEAT_SCHEMA,
+    Schema,
     envelope_schema,
     key_schema,
+    message_key_schema,
     message_schema,
     row_schema,
 )
@@ -27,12 +30,24 @@ from headgate.wire.pgoutput import PG_EPOCH_UNIX_US, UNCHANGED, Column, Relation
 from headgate.wire.pgtypes import TypeCatalog, quote
 from headgate.wire.pgtypes.scalars import BYTEA
 
-__all__ = ["CREATED", "TOMBSTONE", "DebeziumEncoder", "Described", "Part", "TableForm"]
+__all__ = ["CREATED", "TOMBSTONE", "DebeziumEncoder", "Described", "Frame", "Part", "TableForm", "unframed"]
 
 # The parts of an event: its first message, the tombstone behind a delete, the create behind that.
 TOMBSTONE, CREATED = 1, 2
 
 Described = Callable[[Relation], Mapping[str, Any] | None]
+
+
+class Frame(Protocol):
+    """Tells what stands before every key or value of a schema."""
+
+    def __call__(self, schema: Schema, of: Relation | str, /, *, is_key: bool) -> bytes:
+        """Return it for a table, or for the prefix of logical messages."""
+
+
+def unframed(_schema: Schema, _of: Relation | str, /, *, is_key: bool) -> bytes:
+    return b""
+
 
 _OP = {
     Operation.INSERT: "c",
@@ -59,13 +74,16 @@ class TableForm:
     columns: tuple[ColumnForm, ...]
     fills: tuple[str, ...]
     is_primary: tuple[bool, ...]
-    begin: str  # what stands before the old row, or before the row of a message that is one
+    begin: bytes  # what stands before the old row, or before the row of a message that is one
     middle: str  # schema and table inside of `source`
-    key: str  # what stands before the columns of a key; empty if the table has none
+    key: bytes  # what stands before the columns of a key; empty if the table has none
 
 
 class DebeziumEncoder:
-    """`described` tells what the catalog knows of a shape: the primary key, what may be NULL, defaults."""
+    """`described` tells what the catalog knows of a shape: the primary key, what may be NULL, defaults.
+
+    `frame` is asked once for a shape: what a schema registry's consumers find their schemas by.
+    """
 
     def __init__(
         self,
@@ -75,8 +93,10 @@ class DebeziumEncoder:
         database: str = "",
         described: Described = lambda relation: None,
         snapshot: bool = False,
+        frame: Frame = unframed,
     ) -> None:
         self.options = options
+        self._frame = frame
         self._forms = ColumnForms(types, options)
         self._described = described
         self._content = written_bytes(BYTEA, options.binary_handling_mode)
@@ -122,7 +142,7 @@ class DebeziumEncoder:
         """The bytes of an event that is one of `split`. `now_us` is the clock, in microseconds since 1970."""
         if event.operation is Operation.MESSAGE:
             is_beat = (event.detail or {}).get("prefix") == HEARTBEAT_PREFIX
-            return (self._heartbeat(now_us) if is_beat else self._message(event, now_us)).encode()
+            return self._heartbeat(now_us) if is_beat else self._message(event, now_us)
         relation = event.relation
         assert relation is not None
         table = self.table(relation)
@@ -137,16 +157,16 @@ class DebeziumEncoder:
             unavailable = tuple(form.unavailable for form in table.columns)
             after = _row_json(relation, table, _filled(event.data, event.old), unavailable)
         if self.options.unwrap:
-            return f"{table.begin}{after}{self.end}".encode()
+            return table.begin + f"{after}{self.end}".encode()
         before = "null" if old is None else _row_json(relation, table, old, table.fills)
-        source = self._source(event, table.middle)
+        source = self._source(event, table.middle, now_us)
         rest = f'"op":"{_OP[event.operation]}",{_times(now_us)}{self.end}'
-        return f'{table.begin}{before},"after":{after}{source},"transaction":null,{rest}'.encode()
+        return table.begin + f'{before},"after":{after}{source},"transaction":null,{rest}'.encode()
 
     def key(self, event: Event) -> bytes | None:
         """The key of a message, which is one of `split`; None if the table has no key, and of a TRUNCATE."""
         if event.operation is Operation.MESSAGE:
-            return self._key_of_message(str((event.detail or {}).get("prefix", ""))).encode()
+            return self._key_of_message(str((event.detail or {}).get("prefix", "")))
         assert event.relation is not None
         table = self.table(event.relation)
         if not table.key or event.operation is Operation.TRUNCATE:
@@ -158,22 +178,13 @@ class DebeziumEncoder:
             for number, is_primary in enumerate(table.is_primary)
             if is_primary
         ]
-        return f"{table.key}{','.join(items)}{self.key_end}".encode()
+        return table.key + f"{','.join(items)}{self.key_end}".encode()
 
-    def _key_of_message(self, prefix: str) -> str:
+    def _key_of_message(self, prefix: str) -> bytes:
         is_beat = prefix == HEARTBEAT_PREFIX
         name, value = ("serverName", self.options.topic_prefix) if is_beat else ("prefix", prefix)
-        kind = (
-            "io.debezium.connector.common.ServerNameKey" if is_beat else "io.debezium.connector.postgresql.MessageKey"
-        )
-        payload = f'{{"{name}":{quote(value)}}}'
-        if not self.options.schemas_enable:
-            return payload
-        field = f'{{"type":"string","optional":{str(not is_beat).lower()},"field":"{name}"}}'
-        return (
-            f'{{"schema":{{"type":"struct","fields":[{field}],"optional":false,"name":"{kind}","version":1}},'
-            f'"payload":{payload}}}'
-        )
+        schema = message_key_schema(is_heartbeat=is_beat)
+        return self._whole(schema, prefix, f'{{"{name}":{quote(value)}}}', is_key=True)
 
     def table(self, relation: Relation) -> TableForm:
         """How rows of a relation are written."""
@@ -197,17 +208,15 @@ class DebeziumEncoder:
             forms.append(form)
             fills.append(default or ("null" if optional else form.zero))
             fields.append(field_schema(form, column.name, optional=optional, default=default))
-        begin = "" if self.options.unwrap else '{"before":'
-        key = "{" if primary and self.options.message_keys else ""
-        if self.options.schemas_enable:
-            name = f"{self.options.topic_prefix}.{relation.schema}.{relation.name}"
-            schema = row_schema if self.options.unwrap else envelope_schema
-            begin = f'{{"schema":{schema(name, fields)},"payload":{begin}'
-            if key:
-                of_key = [
-                    field for field, column in zip(fields, relation.columns, strict=True) if column.name in primary
-                ]
-                key = f'{{"schema":{key_schema(name, of_key)},"payload":{{'
+        name = f"{self.options.topic_prefix}.{relation.schema}.{relation.name}"
+        if self.options.unwrap:
+            begin = self._begun(row_schema(name, fields), relation, is_key=False)
+        else:
+            begin = self._begun(envelope_schema(name, fields), relation, is_key=False) + b'{"before":'
+        key = b""
+        if primary and self.options.message_keys:
+            of_key = [field for field, column in zip(fields, relation.columns, strict=True) if column.name in primary]
+            key = self._begun(key_schema(name, of_key), relation, is_key=True) + b"{"
         return TableForm(
             tuple(f"{quote(column.name)}:" for column in relation.columns),
             tuple(forms),
@@ -218,33 +227,43 @@ class DebeziumEncoder:
             key,
         )
 
-    def _source(self, event: Event, middle: str) -> str:
-        micros = None if event.commit_time is None else event.commit_time + PG_EPOCH_UNIX_US
+    def _begun(self, schema: Schema, of: Relation | str, *, is_key: bool) -> bytes:
+        """What stands before a key or value."""
+        frame = self._frame(schema, of, is_key=is_key)
+        if not self.options.schemas_enable:
+            return frame
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        return frame + f'{{"schema":{text},"payload":'.encode()
+
+    def _whole(self, schema: Schema, prefix: str, payload: str, *, is_key: bool) -> bytes:
+        """A key or value of a logical message."""
+        end = "}" if self.options.schemas_enable else ""
+        return self._begun(schema, prefix, is_key=is_key) + f"{payload}{end}".encode()
+
+    def _source(self, event: Event, middle: str, now_us: int) -> str:
+        micros = now_us if event.commit_time is None else event.commit_time + PG_EPOCH_UNIX_US
         first, second = self.source
         if event.operation is Operation.READ:
             second = second.replace('"snapshot":"false"', '"snapshot":"true"', 1)
         return (
-            f'{first}{_number(micros, 1000)}{second}{event.position.major}\\",\\"{event.lsn}\\"]",'
-            f'"ts_us":{_number(micros)},"ts_ns":{_number(micros, 0)}{middle},"txId":{_number(event.xid)},'
+            f'{first}{micros // 1000}{second}{event.position.major}\\",\\"{event.lsn}\\"]",'
+            f'"ts_us":{micros},"ts_ns":{micros * 1000}{middle},"txId":{"null" if event.xid is None else event.xid},'
             f'"lsn":{event.lsn},"xmin":null}}'
         )
 
-    def _heartbeat(self, now_us: int) -> str:
-        payload = f'{{"ts_ms":{now_us // 1000}}}'
-        return f'{{"schema":{HEARTBEAT_SCHEMA},"payload":{payload}}}' if self.options.schemas_enable else payload
+    def _heartbeat(self, now_us: int) -> bytes:
+        return self._whole(HEARTBEAT_SCHEMA, HEARTBEAT_PREFIX, f'{{"ts_ms":{now_us // 1000}}}', is_key=False)
 
-    def _message(self, event: Event, now_us: int) -> str:
+    def _message(self, event: Event, now_us: int) -> bytes:
         detail = event.detail or {}
         prefix, content = detail.get("prefix", ""), detail.get("content", b"")
         assert isinstance(prefix, str)
         assert isinstance(content, bytes)
-        source = self._source(event, ',"schema":"","table":""')
+        source = self._source(event, ',"schema":"","table":""', now_us)
         hexadecimal = "\\x" + content.hex()
         text = f'{{"prefix":{quote(prefix)},"content":{self._content(hexadecimal)}}}'
         payload = f'{{"op":"m","ts_ms":{now_us // 1000}{source},"transaction":null,"message":{text}}}'
-        if not self.options.schemas_enable:
-            return payload
-        return f'{{"schema":{message_schema(self.options.binary_handling_mode)},"payload":{payload}}}'
+        return self._whole(message_schema(self.options.binary_handling_mode), prefix, payload, is_key=False)
 
 
 def _primary_key(relation: Relation, description: Mapping[str, Any], *, as_sent: bool) -> set[str]:
@@ -287,13 +306,6 @@ def column_json(relation: Relation, number: int, form: ColumnForm, value: Column
         return form.json(column_text(value))
     except HeadgateError as error:
         raise error.at(f"{relation.schema}.{relation.name}.{relation.columns[number].name}") from None
-
-
-def _number(value: int | None, divisor: int = 1) -> str:
-    """A number divided, or a thousand times it where the divisor is 0; `null` for none."""
-    if value is None:
-        return "null"
-    return str(value // divisor if divisor else value * 1000)
 
 
 def _times(micros: int) -> str:

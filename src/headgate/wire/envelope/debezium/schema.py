@@ -5,11 +5,18 @@ Specification: Debezium documentation, PostgreSQL connector, "Data change events
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-__all__ = ["HEARTBEAT_SCHEMA", "envelope_schema", "key_schema", "message_schema", "row_schema"]
+__all__ = [
+    "HEARTBEAT_SCHEMA",
+    "Schema",
+    "envelope_schema",
+    "key_schema",
+    "message_key_schema",
+    "message_schema",
+    "row_schema",
+]
 
 Schema = dict[str, Any]
 
@@ -59,25 +66,25 @@ _OP = _field("op", "string", optional=False)
 _TIMES = [_field(name, "int64", optional=True) for name in ("ts_ms", "ts_us", "ts_ns")]
 
 
-def envelope_schema(name: str, columns: list[Schema]) -> str:
+def envelope_schema(name: str, columns: list[Schema]) -> Schema:
     """The schema of a table's events. `name` is prefix, schema and table; odd characters in it become `_`."""
     name = _NO_NAME.sub("_", name)
     row = {"type": "struct", "fields": columns, "optional": True, "name": f"{name}.Value"}
     fields = [{**row, "field": "before"}, {**row, "field": "after"}, _SOURCE, _TRANSACTION, _OP, *_TIMES]
-    return _dumped({"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Envelope", "version": 2})
+    return {"type": "struct", "fields": fields, "optional": False, "name": f"{name}.Envelope", "version": 2}
 
 
-def row_schema(name: str, columns: list[Schema]) -> str:
+def row_schema(name: str, columns: list[Schema]) -> Schema:
     """The schema of a table's rows, where a message is one."""
-    return _dumped({"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Value"})
+    return {"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Value"}
 
 
-def key_schema(name: str, columns: list[Schema]) -> str:
+def key_schema(name: str, columns: list[Schema]) -> Schema:
     """The schema of the keys of a table's messages."""
-    return _dumped({"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Key"})
+    return {"type": "struct", "fields": columns, "optional": False, "name": f"{_NO_NAME.sub('_', name)}.Key"}
 
 
-def message_schema(binary_mode: str) -> str:
+def message_schema(binary_mode: str) -> Schema:
     """The schema of a logical message."""
     content = _field("content", "bytes" if binary_mode == "bytes" else "string", optional=True)
     message = _struct(
@@ -88,19 +95,22 @@ def message_schema(binary_mode: str) -> str:
     )
     fields = [_OP, _TIMES[0], _SOURCE, _TRANSACTION, message]
     name = "io.debezium.connector.postgresql.MessageValue"
-    return _dumped({"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1})
+    return {"type": "struct", "fields": fields, "optional": False, "name": name, "version": 1}
 
 
-def _dumped(schema: Schema) -> str:
-    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+def message_key_schema(*, is_heartbeat: bool) -> Schema:
+    """The schema of the keys of logical messages, or of heartbeats."""
+    name = (
+        "io.debezium.connector.common.ServerNameKey" if is_heartbeat else "io.debezium.connector.postgresql.MessageKey"
+    )
+    field = _field("serverName" if is_heartbeat else "prefix", "string", optional=not is_heartbeat)
+    return {"type": "struct", "fields": [field], "optional": False, "name": name, "version": 1}
 
 
-HEARTBEAT_SCHEMA = _dumped(
-    {
-        "type": "struct",
-        "fields": [_field("ts_ms", "int64", optional=False)],
-        "optional": False,
-        "name": "io.debezium.connector.common.Heartbeat",
-        "version": 1,
-    }
-)
+HEARTBEAT_SCHEMA: Schema = {
+    "type": "struct",
+    "fields": [_field("ts_ms", "int64", optional=False)],
+    "optional": False,
+    "name": "io.debezium.connector.common.Heartbeat",
+    "version": 1,
+}

@@ -312,7 +312,9 @@ def point(text: str) -> str:
 
 
 def _double(value: float) -> str:
-    return repr(value) if value - value == 0 else quote(str(value))
+    if value - value == 0:
+        return repr(value)
+    return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 def hstore_text(text: str) -> str:
