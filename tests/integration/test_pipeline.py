@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from headgate.config.transforms import (
     DropTransform,
@@ -25,6 +27,7 @@ from headgate.destinations.memory import MemoryDestination
 from headgate.destinations.nats import NatsDestination, NatsOptions
 from headgate.embedded import Endpoints
 from headgate.model import CapacityError, Kind, Status
+from headgate.pipeline.query import PipelineQuery
 from headgate.pipeline.spec import PipelineSpec
 from headgate.pipeline.supervisor import Supervisor
 from headgate.sources.random.source import RandomSource
@@ -251,3 +254,34 @@ def test_an_unreachable_nats_is_retried_and_named(spec: PipelineSpec, run: Run) 
     assert error is not None
     assert error["kind"] == Kind.CONNECT
     assert "127.0.0.1:1" in error["message"] + error["where"]
+
+
+def test_a_stop_waits_for_no_batch_that_is_about_to_begin(
+    spec: PipelineSpec, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's stop waits for the batch, and the batch must not wait for whoever stops."""
+    told: list[str] = []
+    is_there, is_stopping = threading.Event(), threading.Event()
+    deliver, stop = PipelineQuery._deliver, StreamingQuery.stop
+
+    def deliver_late(query: PipelineQuery, frame: DataFrame, batch_id: int) -> None:
+        is_there.set()
+        assert is_stopping.wait(120)
+        try:
+            deliver(query, frame, batch_id)
+        finally:
+            told.append("batch")
+
+    def stop_slowly(query: StreamingQuery) -> None:
+        is_stopping.set()
+        stop(query)
+        told.append("query")
+
+    monkeypatch.setattr(PipelineQuery, "_deliver", deliver_late)
+    monkeypatch.setattr(StreamingQuery, "stop", stop_slowly)
+    supervisor = run(spec)
+    assert is_there.wait(120)
+    supervisor.stop()
+    assert supervisor.join(120)
+    assert told == ["batch", "query"]
+    assert supervisor.report.status is Status.STOPPED

@@ -270,13 +270,11 @@ class PipelineQuery:
         self.halt_following()
         if self._batches is not None:
             self._batches.stop()
-        finished = self.delivery_lock.acquire(timeout=grace_s)
-        try:
-            if self._query is not None:
-                self._query.stop()
-        finally:
-            if finished:
-                self.delivery_lock.release()
+        # Not held while Spark stops: it waits for a batch that is about to begin, which waits for the lock to be told.
+        if self.delivery_lock.acquire(timeout=grace_s):
+            self.delivery_lock.release()
+        if self._query is not None:
+            self._query.stop()
 
     def progress(self) -> list[dict[str, Any]]:
         """What Spark itself reports of the last batches: durations by phase, offsets, rates."""
