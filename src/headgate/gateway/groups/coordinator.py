@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from uuid import UUID
 
 from headgate.gateway.cluster import Broker, Cluster
 from headgate.gateway.groups.checks import check_ids, check_name, check_texts
@@ -41,6 +42,7 @@ __all__ = ["Coordinator"]
 
 logger = logging.getLogger(__name__)
 
+_ELSEWHERE = UUID(int=0)  # of no process of ours
 _KNOWS_GROUPS = 9  # OffsetCommit's first version that can say that a group does not exist
 
 
@@ -86,9 +88,21 @@ class Coordinator:
 
     # --- members of classic groups ----------------------------------------------------------------------------------
 
+    def _refuse_moved(self, group_id: str, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """Refuse requests of a group that has moved to another cluster.
+
+        Members hear that they are none: so they let go of their partitions before they look for the coordinator again.
+        """
+        if group_id in self._catalog.moved_groups:
+            raise Refused(code, "the group has moved to another cluster")
+
     async def find(self, group_id: str) -> Broker:
-        """The gateway that coordinates a group, or should claim it."""
+        """The gateway that coordinates a group, or should claim it; a broker elsewhere if the group has moved."""
         check_name(group_id)
+        if (moved := self._catalog.moved_groups.get(group_id)) is not None:
+            if moved.node_id is None or moved.host is None or moved.port is None:
+                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group is moving to another cluster")
+            return Broker(moved.node_id, moved.host, moved.port, _ELSEWHERE)
         place = await self._store.place(group_id)
         if place.node_id is not None and place.instance is not None:
             return Broker(place.node_id, place.host, place.port, place.instance)
@@ -98,6 +112,7 @@ class Coordinator:
         check_texts(request.protocol_type, *(each.name for each in request.protocols))
         check_texts(client.id)
         check_ids(request.member_id, request.group_instance_id)
+        self._refuse_moved(request.group_id)
         answer: asyncio.Future[JoinGroupResponse] = asyncio.get_running_loop().create_future()
 
         async def act(held: Held) -> None:
@@ -111,6 +126,7 @@ class Coordinator:
             raise
 
     async def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        self._refuse_moved(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         answer: asyncio.Future[SyncGroupResponse] = asyncio.get_running_loop().create_future()
 
         async def act(held: Held) -> None:
@@ -120,6 +136,7 @@ class Coordinator:
         return await answer
 
     async def heartbeat(self, request: HeartbeatRequest) -> None:
+        self._refuse_moved(request.group_id, ErrorCode.UNKNOWN_MEMBER_ID)
         who = request.member_id, request.group_instance_id, request.generation_id
         if (held := self._groups.at_hand(request.group_id)) is not None:
             _classic(held).heartbeat(*who, now())
@@ -144,6 +161,8 @@ class Coordinator:
         self, request: ConsumerGroupHeartbeatRequest, client: Client
     ) -> ConsumerGroupHeartbeatResponse:
         check_ids(request.member_id, request.instance_id)
+        is_joining = request.member_epoch == 0
+        self._refuse_moved(request.group_id, ErrorCode.NOT_COORDINATOR if is_joining else ErrorCode.UNKNOWN_MEMBER_ID)
         check_texts(
             request.rack_id or "",
             client.id,
@@ -158,7 +177,7 @@ class Coordinator:
             regexes = group.regexes | ({request.subscribed_topic_regex} if request.subscribed_topic_regex else set())
             return group.heartbeat(request, client, await self._topics.topics(regexes), now())
 
-        run = self._groups.run if request.member_epoch == 0 else self._groups.run_known
+        run = self._groups.run if is_joining else self._groups.run_known
         return await run(request.group_id, act)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
@@ -172,6 +191,7 @@ class Coordinator:
     ) -> None:
         """Store offsets for a member: its id, instance id and epoch. All or nothing; raises `Refused`."""
         member_id, instance_id, epoch = member
+        self._refuse_moved(group_id, ErrorCode.UNKNOWN_MEMBER_ID if epoch >= 0 else ErrorCode.NOT_COORDINATOR)
 
         async def act(held: Held) -> tuple[Term, asyncio.Future[bool] | None]:
             held.machine.check_commit(member_id, instance_id, epoch, version, now())
@@ -201,6 +221,7 @@ class Coordinator:
         """
         member_id, instance_id, epoch = member
         is_member = epoch >= 0 or bool(member_id) or instance_id is not None
+        self._refuse_moved(group_id)
 
         async def act(held: Held) -> tuple[Term, ErrorCode | None]:
             if is_member:
@@ -223,6 +244,7 @@ class Coordinator:
 
     async def offsets(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> list[Committed]:
         """Every offset of a group, for a member or for anybody."""
+        self._refuse_moved(group_id)
 
         async def act(held: Held) -> None:
             held.machine.check_fetch(member_id, epoch)
@@ -257,7 +279,8 @@ class Coordinator:
     async def groups(self) -> list[Listed]:
         """The groups of this gateway, and those of nobody for which it is responsible."""
         stored = {each.group_id: each for each in await self._store.all()}
-        here = {key: each for key, each in stored.items() if self._is_mine(each)}
+        moved = self._catalog.moved_groups
+        here = {key: each for key, each in stored.items() if key not in moved and self._is_mine(each)}
         for held in self._groups:
             group = held.machine
             here[held.group_id] = Listed(
@@ -267,6 +290,7 @@ class Coordinator:
 
     async def look(self, group_id: str) -> AnyGroup:
         """A group as it is now, to be read and not changed. Raises `Refused` if there is none."""
+        self._refuse_moved(group_id)
         if (held := self._groups.at_hand(group_id)) is not None:
             return held.machine
 

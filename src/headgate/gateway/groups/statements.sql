@@ -1,9 +1,12 @@
 -- The statements of the groups' store. Each that writes checks the coordinator's epoch, and holds the lease meanwhile.
 
 -- name: claim
--- A new term, if the lease is nobody's, our own, or that of a gateway that is gone. No row: somebody else holds it.
+-- A new term, if the lease is nobody's, our own, or that of a gateway that is gone. No row: somebody else holds it, or
+-- the group has moved to another cluster.
 insert into kafka.group_leases as lease (group_id, node_id, instance, epoch)
-values (%s, %s, %s, nextval('kafka.group_epochs'))
+select who.group_id, who.node_id, who.instance, nextval('kafka.group_epochs')
+from (values (%s::text, %s::int, %s::uuid)) as who(group_id, node_id, instance)
+where not exists (select from kafka.moved_groups as m where m.group_id = who.group_id)
 on conflict (group_id) do update
   set node_id = excluded.node_id, instance = excluded.instance, epoch = excluded.epoch, claimed_at = now()
   where lease.instance = excluded.instance

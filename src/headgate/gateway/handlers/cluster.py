@@ -6,13 +6,14 @@ import dataclasses
 
 from headgate.gateway.cluster import Cluster
 from headgate.gateway.context import Context, Failures, Handlers
+from headgate.gateway.handlers.moved import metadata_of, moved_partitions
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.store import Topic
+from headgate.gateway.store.moves import Elsewhere
 from headgate.wire.kafka import NO_UUID, Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.cluster import (
     AskedTopic,
-    Broker,
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -47,16 +48,14 @@ async def metadata(context: Context, header: RequestHeader, request: MetadataReq
         topics = [_described(context, topic, request) for topic in await context.store.catalog.all()]
     else:
         topics = [await _asked(context, asked, request) for asked in request.topics or ()]
-    cluster = context.cluster
-    return MetadataResponse(
-        brokers=tuple(Broker(node_id=each.node_id, host=each.host, port=each.port) for each in cluster.live()),
-        cluster_id=cluster.id,
-        controller_id=cluster.controller.node_id,
-        topics=tuple(topics),
-        cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-        ),
-    )
+    operations = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+    targets = [_target(context, topic.name) for topic in topics] or [None]
+    return metadata_of(context, topics, targets, operations)
+
+
+def _target(context: Context, name: str | None) -> Elsewhere | None:
+    topic = context.store.catalog.get(name or "")
+    return topic.move.target if topic is not None and topic.move is not None and topic.move.state == "moved" else None
 
 
 async def _asked(context: Context, asked: AskedTopic, request: MetadataRequest) -> TopicMetadata:
@@ -105,11 +104,16 @@ async def find_topic(context: Context, name: str, topic_id: object = NO_UUID) ->
 
 
 def _described(context: Context, topic: Topic, request: MetadataRequest) -> TopicMetadata:
+    partitions = tuple(_partition(context.cluster, index, part_id) for index, part_id in enumerate(topic.parts))
+    topic_id = topic.uuid
+    if topic.move is not None and topic.move.is_closed:
+        partitions = moved_partitions(topic.move, len(topic.parts))
+        topic_id = topic.move.target.topic_id if topic.move.state == "moved" and topic.move.target else topic.uuid
     return TopicMetadata(
         name=topic.name,
-        topic_id=topic.uuid,
+        topic_id=topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(_partition(context.cluster, index, part_id) for index, part_id in enumerate(topic.parts)),
+        partitions=partitions,
         topic_authorized_operations=(_TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED),
     )
 

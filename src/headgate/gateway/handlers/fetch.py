@@ -8,6 +8,7 @@ from uuid import UUID
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.fetch_sessions import Asked
 from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
+from headgate.gateway.handlers.moved import check_readable
 from headgate.gateway.store import Fetched, Topic, Want
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -84,6 +85,7 @@ async def _wants(context: Context, asked: Sequence[Asked], *, is_committed: bool
 
 def _want(topic: Topic, partition: FetchPartition, is_committed: bool) -> Want | Refused:
     try:
+        check_readable(topic.move)
         check_epoch(partition.current_leader_epoch)
         part_id = part_of(topic, partition.partition)
     except Refused as refused:
@@ -157,7 +159,9 @@ async def _ends(context: Context, topic: LeaderEpochTopic) -> EpochEndTopic:
 
 async def _end(context: Context, name: str, partition: LeaderEpochPartition) -> EpochEndOffset:
     try:
-        part_id = part_of(await find_topic(context, name), partition.partition)
+        topic = await find_topic(context, name)
+        check_readable(topic.move)
+        part_id = part_of(topic, partition.partition)
         check_epoch(partition.current_leader_epoch)
     except Refused as refused:
         return EpochEndOffset(partition=partition.partition, error_code=refused.code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
 from headgate.gateway.handlers.fetch import READ_COMMITTED, check_epoch, part_of
+from headgate.gateway.handlers.moved import check_readable
 from headgate.gateway.store import Found
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -51,8 +52,10 @@ async def _listed(
     context: Context, header: RequestHeader, name: str, partition: ListOffsetsPartition, is_committed: bool
 ) -> ListedOffsetsPartition:
     try:
+        topic = await find_topic(context, name)
+        check_readable(topic.move)
         check_epoch(partition.current_leader_epoch)
-        part_id = part_of(await find_topic(context, name), partition.partition_index)
+        part_id = part_of(topic, partition.partition_index)
         found = await _find(context, header, part_id, partition.timestamp, is_committed)
     except Refused as refused:
         return ListedOffsetsPartition(partition_index=partition.partition_index, error_code=refused.code)

@@ -17,6 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from headgate.commitlog.configs import check_configs, is_compacted, retention_class
 from headgate.commitlog.prepare import Rules, rules_of
+from headgate.gateway.store.moves import Move, MovedGroup, read_move
 from headgate.gateway.store.statements import sql
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
@@ -28,7 +29,7 @@ MAX_PARTITIONS = 100_000
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection]
-_Row = tuple[int, UUID, str, dict[str, str], list[int]]
+_Row = tuple[int, UUID, str, dict[str, str], list[int], str | None, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Topic:
     name: str
     parts: tuple[int, ...]  # part_id by index
     configs: Mapping[str, str]
+    move: Move | None = None  # to another cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Catalog:
         self._by_uuid: dict[UUID, Topic] = {}
         self._rules: dict[UUID, tuple[Topic, Rules]] = {}
         self.compacted: frozenset[int] = frozenset()  # partitions whose records may be taken out of the middle
+        self.moved_groups: Mapping[str, MovedGroup] = {}  # to another cluster
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -205,8 +208,10 @@ class Catalog:
             # The version was read first: topics that are newer than it will be read once more, and none is missed.
             cursor = await connection.execute(sql("topics"))
             topics = [_topic(row) for row in await cursor.fetchall()]
+            groups = await (await connection.execute(sql("moved_groups"))).fetchall()
         assert isinstance(version, int)
         if version > self._version:
+            self.moved_groups = {group: MovedGroup(*place) for group, *place in groups}
             self._replace(version, topics)
 
     def _replace(self, version: int, topics: list[Topic]) -> None:
@@ -298,8 +303,8 @@ async def _classes(connection: psycopg.AsyncConnection, topics: Sequence[Mapping
 
 
 def _topic(row: _Row) -> Topic:
-    topic_id, uuid, name, configs, parts = row
-    return Topic(topic_id, uuid, name, tuple(parts), configs)
+    topic_id, uuid, name, configs, parts, move_state, target = row
+    return Topic(topic_id, uuid, name, tuple(parts), configs, read_move(name, move_state, target))
 
 
 async def _read(connection: psycopg.AsyncConnection, key: str | UUID) -> Topic | None:

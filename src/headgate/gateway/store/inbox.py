@@ -144,6 +144,7 @@ class Inbox:
             row = await (await connection.execute(TYPES_SQL)).fetchone()
             assert row is not None
             register(connection, *row)
+            await connection.execute(sql("pass_fences"))
             # It may be one to another server, where less has happened.
             self._connection, self._floor = connection, _Floor()
         count, size = int(await self._floor.look(connection)), _MAX_ROWS
@@ -200,6 +201,9 @@ class Inbox:
                 rejected |= dict.fromkeys(places.tolist(), "its topic is gone")
                 continue
             configs, parts = topics[topic_id]
+            if not parts:
+                rejected |= dict.fromkeys(places.tolist(), "its topic has moved to another cluster")
+                continue
             chosen = self._chosen(messages, places, topic_id, len(parts))
             for at in places[(chosen < 0) | (chosen >= len(parts))].tolist():
                 rejected.setdefault(at, f"the topic has {len(parts)} partitions, and not {messages.partitions[at]}")

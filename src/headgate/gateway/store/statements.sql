@@ -11,21 +11,24 @@ update kafka.catalog set version = version + 1 returning version, pg_notify(%s, 
 select version from kafka.catalog
 
 -- name: topics
-select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
-group by t.id
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index), t.move_state, m.target
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id left join kafka.moves as m on m.topic_id = t.id
+group by t.id, m.target
 
 -- name: topic_by_name
-select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index), t.move_state, m.target
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id left join kafka.moves as m on m.topic_id = t.id
 where t.name = %s
-group by t.id
+group by t.id, m.target
 
 -- name: topic_by_uuid
-select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index)
-from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
+select t.id, t.uuid, t.name, t.configs, array_agg(p.part_id order by p.index), t.move_state, m.target
+from kafka.topics as t join kafka.parts as p on p.topic_id = t.id left join kafka.moves as m on m.topic_id = t.id
 where t.uuid = %s
-group by t.id
+group by t.id, m.target
+
+-- name: moved_groups
+select group_id, node_id, host, port from kafka.moved_groups
 
 -- name: create_topics
 insert into kafka.topics (name, configs) select * from unnest(%s::text[], %s::jsonb[])
@@ -195,8 +198,13 @@ select kafka.reject(id, %s) from kafka.inbox order by id limit 1
 -- name: forget_rejected
 delete from kafka.inbox_rejected where rejected_at < now() - interval '30 days'
 
+-- name: pass_fences
+-- What was committed to the inbox before its topic was fenced belongs to the topic.
+select set_config('kafka.passes', 'on', false)
+
 -- name: inbox_topics
-select t.id, t.configs, array_agg(p.part_id order by p.index)
+-- Those that have been closed take nothing more; what waited when they were fenced still gets in.
+select t.id, t.configs, case when t.move_state in ('closed', 'moved') then '{}' else array_agg(p.part_id order by p.index) end
 from kafka.topics as t join kafka.parts as p on p.topic_id = t.id
 where t.id = any(%s::int[]) group by t.id
 
