@@ -31,7 +31,7 @@ broker: $(READY) ## Run the broker's tests on one server: make broker SERVER=14 
 
 gateway: $(READY) ## Run the gateway's tests on one server: make gateway SERVER=14 (to 18), or a directory, or a URL
 	@export HEADGATE_TEST_POSTGRES=$(or $(SERVER),15); $(BIN)/pytest --cache-clear -n 2 --dist loadfile \
-		--no-loadscope-reorder $(patsubst %,tests/integration/%,commitlog gateway_store gateway groups log) $(ARGS) \
+		--no-loadscope-reorder $(patsubst %,tests/integration/%,commitlog gateway_store gateway groups log shadow) $(ARGS) \
 		|| $(BIN)/python -m tests.again $$?
 
 package: $(READY) ## Install the wheel into empty environments, one for each extra, and use it there
