@@ -14,7 +14,7 @@ from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.cluster import Broker, MetadataResponse, PartitionMetadata, TopicMetadata
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["check_readable", "metadata_of", "moved_partitions"]
+__all__ = ["check_readable", "check_writable", "metadata_of", "moved_partitions"]
 
 _NO_LEADER = _NO_EPOCH = -1
 
@@ -23,6 +23,16 @@ def check_readable(move: Move | None) -> None:
     """Refuse readers of a topic whose groups are moving or that has moved: they look for its leader again."""
     if move is not None and move.is_closed:
         raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic moves to another cluster")
+
+
+def check_writable(move: Move | None) -> None:
+    """Refuse partitions of a moving topic to a transaction.
+
+    Its producer waits until the topic has moved, and must then begin anew: no transaction spans two clusters.
+    """
+    if move is not None:
+        is_over = move.state == "moved"
+        raise Refused(ErrorCode.INVALID_TXN_STATE if is_over else ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
 def moved_partitions(move: Move, count: int) -> tuple[PartitionMetadata, ...]:

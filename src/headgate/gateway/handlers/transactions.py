@@ -10,6 +10,7 @@ from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.groups import Commit
 from headgate.gateway.handlers.cluster import find_topic
 from headgate.gateway.handlers.fetch import part_of
+from headgate.gateway.handlers.moved import check_writable
 from headgate.gateway.transactions import Identity, State, Transactional
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -107,13 +108,15 @@ async def _added(context: Context, version: int, asked: TransactionPartitions) -
 async def _parts(
     context: Context, topics: Sequence[TransactionTopic]
 ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], ErrorCode]]:
-    """The partitions by topic and number, and those that do not exist."""
+    """The partitions by topic and number, and those that cannot be had."""
     parts: dict[tuple[str, int], int] = {}
     missing: dict[tuple[str, int], ErrorCode] = {}
     for topic in topics:
         for index in topic.partitions:
             try:
-                parts[topic.name, index] = part_of(await find_topic(context, topic.name), index)
+                found = await find_topic(context, topic.name)
+                check_writable(found.move)
+                parts[topic.name, index] = part_of(found, index)
             except Refused as refused:
                 missing[topic.name, index] = refused.code
     return parts, missing

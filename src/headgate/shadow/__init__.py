@@ -1,0 +1,1 @@
+"""Topics of the log as another Kafka cluster has them."""

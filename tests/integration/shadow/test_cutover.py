@@ -1,0 +1,470 @@
+"""A cut-over between two clusters of gateways, while producers and consumers go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg.types.json import Jsonb
+
+from headgate.embedded import Endpoints
+from headgate.model import StateError
+from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
+from headgate.shadow.cutover.plan import Part, progress
+from headgate.shadow.cutover.verify import committed_records
+from tests.gateway.servers import GatewayThread, new_database, running
+
+TIMEOUT_S = 60.0
+LINK = "to-kafka"
+PARTITIONS = 3
+
+
+@dataclass
+class Clusters:
+    """The cluster that clients leave, and the one that they go to."""
+
+    here: GatewayThread
+    there: GatewayThread
+    url: str
+
+    @property
+    def target(self) -> Target:
+        return Target(self.there.bootstrap, {}, TIMEOUT_S)
+
+
+@pytest.fixture
+def clusters(endpoints: Endpoints) -> Iterator[Clusters]:
+    assert endpoints.postgres_url is not None
+    with ExitStack() as opened:
+        here_url, there_url = (opened.enter_context(new_database(endpoints.postgres_url)) for _ in range(2))
+        here = opened.enter_context(running(here_url))
+        there = opened.enter_context(running(there_url))
+        with psycopg.connect(there_url, autocommit=True) as connection:  # a broker id that is not in both
+            connection.execute("alter table kafka.brokers alter node_id restart with 101")
+            connection.execute("delete from kafka.brokers")
+        there.stop()
+        yield Clusters(here, opened.enter_context(running(there_url)), here_url)
+
+
+class Mirror:
+    """Copies what is committed, message by message, and keeps the map: this is about clients, not about the copy."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._url = clusters.url
+        self._writer = Producer({"bootstrap.servers": clusters.there.bootstrap, "enable.idempotence": True})
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Mirror:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join(TIMEOUT_S)
+
+    def _run(self) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            while not self._is_over.wait(0.02):
+                topics = [name for (name,) in connection.execute("select name from kafka.topics")]
+                for part in progress(connection, LINK, topics):
+                    self._copy(connection, part)
+
+    def _copy(self, connection: psycopg.Connection, part: Part) -> None:
+        records = list(committed_records(connection, replace(part, mirrored_to=part.stable_offset), part.mirrored_to))
+        there: list[int] = []
+
+        def delivered(error: KafkaError | None, sent: Message) -> None:
+            assert error is None
+            there.append(sent.offset() or 0)
+
+        for record in records:
+            self._writer.produce(
+                part.topic,
+                record.value,
+                record.key,
+                partition=part.partition,
+                timestamp=record.timestamp,
+                on_delivery=delivered,
+            )
+        assert self._writer.flush(TIMEOUT_S) == 0
+        offsets = [record.offset for record in records]
+        ext_next = there[-1] + 1 if there else part.ext_next
+        with connection.transaction():
+            update = (
+                "update kafka.shadow_partitions set mirrored_to = %s, ext_next = %s"
+                " where link = %s and topic = %s and partition = %s"
+            )
+            connection.execute(update, [part.stable_offset, ext_next, LINK, part.topic, part.partition])
+            ends = [offset + 1 for offset in offsets]
+            mapped = [LINK, part.topic, part.partition, offsets, ends, there]
+            connection.execute("select kafka.shadow_map(%s, %s, %s, %s, %s, %s)", mapped)
+
+
+def prepare(clusters: Clusters, topic: str) -> None:
+    """A topic on both sides, with other offsets there, and a link between them."""
+    for gateway in (clusters.here, clusters.there):
+        admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
+    filler = Producer({"bootstrap.servers": clusters.there.bootstrap})
+    for number in range(PARTITIONS):
+        for _ in range(7 + number):
+            filler.produce(topic, b"before", partition=number)
+    assert filler.flush(TIMEOUT_S) == 0
+    admin = AdminClient({"bootstrap.servers": clusters.there.bootstrap})
+    ends = [TopicPartition(topic, number, 7 + number) for number in range(PARTITIONS)]
+    for future in admin.delete_records(ends).values():
+        future.result(TIMEOUT_S)
+    with psycopg.connect(clusters.url, autocommit=True) as connection:
+        cluster_id = clusters.target.cluster()["cluster_id"]
+        connection.execute(
+            "insert into kafka.shadow_links (name, servers, cluster_id) values (%s, %s, %s)",
+            [LINK, clusters.there.bootstrap, cluster_id],
+        )
+        for number in range(PARTITIONS):
+            connection.execute(
+                "insert into kafka.shadow_partitions (link, topic, partition, topic_uuid, ext_topic, mirrored_to,"
+                " ext_next) select %s, name, %s, uuid, name, 0, %s from kafka.topics where name = %s",
+                [LINK, number, 7 + number, topic],
+            )
+
+
+@dataclass
+class Traffic:
+    """A producer that never stops, and consumers in a group that commit what they have read."""
+
+    sent: int = 0
+    failed: list[KafkaError] = field(default_factory=list)
+    read: Counter[bytes] = field(default_factory=Counter)
+    per_key: dict[bytes, list[int]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    is_over: threading.Event = field(default_factory=threading.Event)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def await_read(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.read) >= count, TIMEOUT_S), (count, len(self.read))
+
+    def produce(self, servers: str, topic: str) -> None:
+        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2})
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                self.failed.append(error)
+
+        while not self.is_over.wait(0.002):
+            producer.produce(topic, b"%d" % self.sent, b"k%d" % (self.sent % 10), on_delivery=delivered)
+            self.sent += 1
+            producer.poll(0)
+        if left := producer.flush(TIMEOUT_S):
+            self.problems.append(f"{left} messages were not delivered")
+
+    def consume(self, servers: str, topic: str, group: str, stop: threading.Event, **settings: Any) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                **{name.replace("_", "."): value for name, value in settings.items()},
+            }
+        )
+        consumer.subscribe([topic])
+        while not stop.is_set():
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                if not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    self.problems.append(str(error))
+                continue
+            self._note(message)
+            try:
+                consumer.commit(message=message, asynchronous=False)
+            except Exception as error:
+                self.problems.append(f"commit: {error}")
+        consumer.close()
+
+    def _note(self, message: Message) -> None:
+        with self.changed:
+            value = message.value() or b""
+            self.read[value] += 1
+            self.per_key.setdefault(message.key() or b"", []).append(int(value))
+            self.changed.notify_all()
+
+
+@contextmanager
+def threads(*works: threading.Thread) -> Iterator[None]:
+    for work in works:
+        work.start()
+    yield
+    for work in works:
+        work.join(TIMEOUT_S)
+        assert not work.is_alive()
+
+
+def start_group(clusters: Clusters, topic: str, group: str) -> None:
+    """Offsets from which the group begins: nobody falls back to a reset."""
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_live_clients_move_and_nothing_is_lost_or_doubled(clusters: Clusters, protocol: str) -> None:
+    topic, group = "orders", "billing"
+    prepare(clusters, topic)
+    start_group(clusters, topic, group)
+    traffic, stop = Traffic(), threading.Event()
+    said: list[str] = []
+    settings = {"group_protocol": "consumer"} if protocol == "consumer" else {"session_timeout_ms": 6000}
+    producing = threading.Thread(target=traffic.produce, args=(clusters.here.bootstrap, topic))
+    consuming = [
+        threading.Thread(target=traffic.consume, args=(clusters.here.bootstrap, topic, group, stop), kwargs=settings)
+        for _ in range(2)
+    ]
+    with Mirror(clusters), threads(producing, *consuming):
+        try:
+            traffic.await_read(500)
+            with psycopg.connect(clusters.url, autocommit=True) as connection:
+                cut_over(connection, clusters.target, LINK, patience=Patience(near=5000), tell=said.append)
+            at_flip = traffic.sent
+            traffic.await_read(at_flip + 500)
+        finally:
+            traffic.is_over.set()
+            producing.join(TIMEOUT_S)
+            try:
+                traffic.await_read(traffic.sent)
+            finally:
+                stop.set()
+    assert not traffic.failed, traffic.failed[:3]
+    assert not traffic.problems, (traffic.problems[:3], said)
+    assert len(traffic.read) == traffic.sent
+    assert max(traffic.read.values()) == 1, [value for value, times in traffic.read.items() if times > 1][:10]
+    for values in traffic.per_key.values():
+        assert values == sorted(values)
+    ends = clusters.target.ends([(topic, number) for number in range(PARTITIONS)])
+    assert sum(ends.values()) - (7 + 8 + 9) == traffic.sent, "some of them are not over there"
+    assert any("all members have joined" in each for each in said), said
+
+
+def write(servers: str, topic: str, *values: bytes, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(topic, value, b"k", partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def values_of(servers: str, topic: str, count: int) -> list[bytes]:
+    """The first messages of a topic, as a reader of committed ones finds them."""
+    reader = Consumer(
+        {"bootstrap.servers": servers, "group.id": "values", "auto.offset.reset": "error", "enable.auto.commit": False}
+    )
+    reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found = [message.value() or b"" for message in reader.consume(count, TIMEOUT_S)]
+    reader.close()
+    assert len(found) == count
+    return found
+
+
+def group_offsets(servers: str, group: str) -> dict[tuple[str, int], int]:
+    return Target(servers, {}, TIMEOUT_S).offsets(group)
+
+
+@pytest.fixture
+def connection(clusters: Clusters) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(clusters.url, autocommit=True) as opened:
+        yield opened
+
+
+QUICK = Patience(catch_up_s=60, drain_s=60, transactions_s=0.5, groups_s=0.5, members_s=0.5)
+
+
+def test_open_transactions_end_before_their_topics_leave(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+    settings = {"bootstrap.servers": clusters.here.bootstrap}
+    done, left_open = (Producer({**settings, "transactional.id": name}) for name in ("till-1", "till-2"))
+    for producer in (done, left_open):
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+    done.produce("orders", b"paid", b"k", partition=0)
+    left_open.produce("orders", b"never", b"k", partition=0)
+    assert left_open.flush(TIMEOUT_S) == 0
+    done.commit_transaction(TIMEOUT_S)
+    said: list[str] = []
+    with Mirror(clusters):
+        cut_over(connection, clusters.target, LINK, ["orders"], patience=QUICK, tell=said.append)
+    assert any("aborting 1 transactions" in each for each in said), said
+    assert values_of(clusters.there.bootstrap, "orders", 1) == [b"paid"]
+    states: dict[str, str] = dict(
+        connection.execute("select transactional_id, state from kafka.transactions").fetchall()
+    )
+    assert states == {"till-1": "CompleteCommit", "till-2": "CompleteAbort"}
+
+
+def test_a_mirror_that_stands_still_lifts_the_fence(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one")
+    with pytest.raises(StateError, match="is not mirrored: 1 are left"):
+        cut_over(connection, clusters.target, LINK, patience=Patience(drain_s=0.5))
+    write(clusters.here.bootstrap, "orders", b"two")  # nobody is fenced
+    assert connection.execute("select count(*) from kafka.moves").fetchone() == (0,)
+
+
+def test_a_difference_lifts_the_fence(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one", b"two")
+    with Mirror(clusters):
+        for _ in iter(lambda: sum(part.lag for part in progress(connection, LINK, ["orders"])), 0):
+            pass
+    write(clusters.there.bootstrap, "orders", b"somebody else")
+    with pytest.raises(StateError, match="ends at 10 in the other cluster, and not at 9"):
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+    connection.execute("update kafka.shadow_partitions set ext_next = 10 where partition = 0")
+    connection.execute("update kafka.shadow_runs set ext_base = 8, end_offset = 2 where partition = 0")
+    with pytest.raises(StateError, match="message 0 of orders/0 is another one"):
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+    write(clusters.here.bootstrap, "orders", b"three")
+
+
+def test_a_plan_names_everything_that_stands_against_it(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+    for topic, count in (("beside", 1), ("narrow", 2)):
+        admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap})
+        admin.create_topics([NewTopic(topic, count, 1)])[topic].result(TIMEOUT_S)
+    start_group(clusters, "orders", "billing")
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("beside", 0, 0)], asynchronous=False)
+    consumer.close()
+    connection.execute(
+        "insert into kafka.brokers (node_id, host, port, instance, expires_at) overriding system value"
+        " values (101, 'x', 1, gen_random_uuid(), now())"
+    )
+    connection.execute("update kafka.shadow_links set topic_prefix = 'pg.', percent = 10")
+    plan = make_plan(connection, clusters.target, LINK, ["orders", "narrow", "missing"])
+    told = "\n".join(plan.problems)
+    for part in (
+        "topic_prefix 'pg.'",
+        "10 percent",
+        "broker id 101 is in both clusters",
+        "no topic missing here",
+        "no topic narrow in the other cluster",
+        "0 of 2 partitions of narrow are mirrored",
+        "the group billing reads beside, too",
+    ):
+        assert part in told
+    with pytest.raises(StateError, match="headgate shadow plan"):
+        cut_over(connection, clusters.target, LINK, ["orders", "narrow"])
+    assert connection.execute("select count(*) from kafka.moves").fetchone() == (0,)
+
+
+_DIE = """
+import os, sys, psycopg
+from headgate.model import StateError
+from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
+url, servers, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+said = []
+def tell(text):
+    said.append(text)
+    if len(said) > steps:
+        os._exit(137)
+patience = Patience(catch_up_s=60, drain_s=60, groups_s=0.5, members_s=0.5)
+with psycopg.connect(url, autocommit=True) as connection:
+    cut_over(connection, Target(servers, {}), "to-kafka", patience=patience, tell=tell)
+"""
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_second_run_goes_on_where_the_first_died(
+    clusters: Clusters, connection: psycopg.Connection, steps: int
+) -> None:
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one", b"two", b"three")
+    start_group(clusters, "orders", "billing")
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+    consumer.close()
+    with Mirror(clusters):
+        command = [sys.executable, "-c", _DIE, clusters.url, clusters.there.bootstrap, str(steps)]
+        died = subprocess.run(command, timeout=TIMEOUT_S, capture_output=True, text=True, check=False)
+        assert died.returncode == 137, died.stderr
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+        cut_over(connection, clusters.target, LINK, patience=QUICK)  # once more changes nothing
+    assert group_offsets(clusters.there.bootstrap, "billing") == {("orders", 0): 9, ("orders", 1): 8, ("orders", 2): 9}
+    assert values_of(clusters.here.bootstrap, "orders", 3) == [b"one", b"two", b"three"]  # it is read over there
+    write(clusters.here.bootstrap, "orders", b"four")
+    assert values_of(clusters.there.bootstrap, "orders", 4)[-1] == b"four"
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_roll_back_before_the_flip_costs_nothing(
+    clusters: Clusters, connection: psycopg.Connection, steps: int
+) -> None:
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one")
+    start_group(clusters, "orders", "billing")
+    with Mirror(clusters):
+        command = [sys.executable, "-c", _DIE, clusters.url, clusters.there.bootstrap, str(steps)]
+        subprocess.run(command, timeout=TIMEOUT_S, capture_output=True, check=False)
+        assert roll_back(connection, clusters.target, LINK) == ["orders"]
+    write(clusters.here.bootstrap, "orders", b"two")
+    assert values_of(clusters.here.bootstrap, "orders", 2) == [b"one", b"two"]
+    assert group_offsets(clusters.here.bootstrap, "billing")[("orders", 0)] == 0
+    start_group(clusters, "orders", "billing")  # it can commit again
+
+
+def test_a_roll_back_after_the_flip_loses_nothing_unless_told_to(
+    clusters: Clusters, connection: psycopg.Connection
+) -> None:
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one", b"two")
+    start_group(clusters, "orders", "billing")
+    with Mirror(clusters):
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+    write(clusters.there.bootstrap, "orders", b"three")
+    clusters.target.set_offsets("billing", {("orders", 0): 8})
+    with pytest.raises(StateError, match="1 messages of orders/0 were written to the other cluster"):
+        roll_back(connection, clusters.target, LINK)
+    roll_back(connection, clusters.target, LINK, discard=True)
+    assert group_offsets(clusters.here.bootstrap, "billing")[("orders", 0)] == 1
+    write(clusters.here.bootstrap, "orders", b"here again")
+    assert values_of(clusters.here.bootstrap, "orders", 3) == [b"one", b"two", b"here again"]
+
+
+def test_a_target_that_somebody_wrote_by_hand_stops_nobody_else(
+    clusters: Clusters, connection: psycopg.Connection
+) -> None:
+    prepare(clusters, "orders")
+    prepare_other = NewTopic("other", 1, 1)
+    admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap})
+    admin.create_topics([prepare_other])["other"].result(TIMEOUT_S)
+    nonsense = Jsonb({"orders": {"brokers": "many"}})
+    connection.execute("select kafka.move_topics(%s, array['orders'], 'moved', %s)", [LINK, nonsense])
+    write(clusters.here.bootstrap, "other", b"fine")
+    described = admin.list_topics("orders", TIMEOUT_S).topics["orders"]
+    assert {part.error.name() for part in described.partitions.values() if part.error} == {"LEADER_NOT_AVAILABLE"}
+
+
+def test_a_transaction_spans_no_two_clusters(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+    producer = Producer({"bootstrap.servers": clusters.here.bootstrap, "transactional.id": "till-1"})
+    producer.init_transactions(TIMEOUT_S)
+    with Mirror(clusters):
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+    producer.begin_transaction()
+    producer.produce("orders", b"never", b"k", partition=0)
+    with pytest.raises(KafkaException, match="INVALID_"):
+        producer.commit_transaction(TIMEOUT_S)
+    assert clusters.target.ends([("orders", 0)]) == {("orders", 0): 7}
