@@ -16,6 +16,7 @@ from headgate.destinations.kafka.section import KafkaDestinationSection
 from headgate.destinations.log.section import LogDestinationSection
 from headgate.destinations.memory.section import MemoryDestinationSection
 from headgate.destinations.nats.section import NatsDestinationSection
+from headgate.destinations.shadow.section import ShadowDestinationSection
 from headgate.destinations.table.section import TableDestinationSection
 from headgate.destinations.webhook.section import WebhookDestinationSection
 
@@ -31,6 +32,7 @@ __all__ = [
     "MemoryDestinationSection",
     "NatsDestinationSection",
     "PluginDestinationSection",
+    "ShadowDestinationSection",
     "TableDestinationSection",
     "WebhookDestinationSection",
 ]
@@ -45,6 +47,7 @@ DestinationSection = Annotated[
     | DiscardDestinationSection
     | KafkaDestinationSection
     | LogDestinationSection
+    | ShadowDestinationSection
     | TableDestinationSection
     | IggyDestinationSection
     | WebhookDestinationSection,

@@ -18,6 +18,11 @@ class SourceTable(Section):
     fixed_columns: ClassVar[tuple[str, ...]] = ()  # of every table of this kind, as far as that is so
 
     @property
+    def has_batches(self) -> bool:
+        """Whether its rows are whole batches of messages, which few destinations take."""
+        return False
+
+    @property
     def listens_on(self) -> tuple[str, int] | None:
         """The host and port of a server that this kind starts."""
         return None
@@ -28,6 +33,8 @@ class DestinationTable(Section):
 
     uses: ClassVar[Literal["postgres", "nats"] | None] = None  # the server it writes to unless it has a `url`
     has_partitions: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True  # of any source
+    takes_batches: ClassVar[bool] = False  # of sources whose rows are whole batches of messages
 
     @property
     def listens_on(self) -> tuple[str, int] | None:

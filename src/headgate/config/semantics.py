@@ -58,12 +58,33 @@ class _Finder:
         for name, pipeline in self._config.pipelines.items():
             path = ("pipelines", name)
             source = self._config.sources.get(pipeline.source)
-            if source is not None and not source.has_envelope:
+            if source is not None and not source.has_envelope and not source.has_batches:
                 yield from self._needs_topic(path, pipeline)
             if pipeline.topic is not None:
                 yield from self._topic((*path, "topic"), pipeline, source)
             yield from self._partitions((*path, "routing", "partition_key_encoding"), pipeline)
             yield from self._streams(path, pipeline)
+            if source is not None:
+                yield from self._batches(path, pipeline, source)
+
+    def _batches(self, path: KeyPath, pipeline: PipelineSection, source: SourceSection) -> Iterator[Problem]:
+        """Whole batches go to a mirror as they are, and nothing else goes there."""
+        for name in pipeline.destinations:
+            section = self._config.destinations.get(name)
+            if section is None or (section.takes_batches if source.has_batches else section.takes_rows):
+                continue
+            if source.has_batches:
+                message = f"the destination {name} ({section.type}) takes no whole batches"
+                remedy = f'set unit = "messages" in [sources.{pipeline.source}], or use a destination of type shadow'
+            else:
+                message = f"the destination {name} ({section.type}) takes whole batches alone"
+                remedy = 'use a source of type log with unit = "batches"'
+            yield self._problem((*path, "destinations"), message, remedy)
+        if source.has_batches:
+            for key in ("transforms", "topic", "format", "payload_column", "routing"):
+                if key in pipeline.model_fields_set:
+                    message = "whole batches go as they are"
+                    yield self._problem((*path, key), message, f"take {key} out, or read messages instead of batches")
 
     def _needs_topic(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
         """Rows of a CDC source know their topic and payload; others must be told."""

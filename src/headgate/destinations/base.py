@@ -149,6 +149,12 @@ class Destination(abc.ABC):
         """Whether several tasks may send a batch between them, and a replay is still recognised as it is with one."""
         return False
 
+    def start(self) -> None:  # noqa: B027
+        """Start what must run beside the pipelines that write here, on the driver. Idempotent."""
+
+    def stop(self) -> None:  # noqa: B027
+        """Stop what `start` started. Idempotent."""
+
     def lost(self) -> str | None:
         """Return what has vanished since a pipeline delivered to it, or None. On the driver, before `ensure`."""
         return None

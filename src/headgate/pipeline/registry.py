@@ -44,6 +44,7 @@ DESTINATIONS = {
     "log": "headgate.destinations.log",
     "memory": "headgate.destinations.memory",
     "nats": "headgate.destinations.nats",
+    "shadow": "headgate.destinations.shadow",
     "table": "headgate.destinations.table",
     "webhook": "headgate.destinations.webhook",
 }

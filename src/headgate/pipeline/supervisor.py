@@ -171,6 +171,8 @@ class Supervisor:
         finally:
             self._lag.stop()
             self.spec.source.stop()
+            for destination in self.spec.destinations:
+                destination.stop()
         if self.reporter.report.status is not Status.ERROR:
             self.reporter.status(Status.STOPPED)
 
@@ -191,6 +193,8 @@ class Supervisor:
         try:
             self.spec.source.start()  # idempotent; what it raises is told like any other error
             query.start()
+            for destination in self.spec.destinations:
+                destination.start()
             self._watch(query, turn)
         except Exception as error:  # whatever Spark throws ends up in the status, never in a crash
             return None if self._stop.is_set() else from_spark(error).at(self.spec.where)

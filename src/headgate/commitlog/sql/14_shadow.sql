@@ -41,9 +41,11 @@ create table kafka.shadow_partitions (
   producer_epoch int not null default 0,
   epoch_records bigint not null default 0,   -- how many had been mirrored when that epoch began
   digest bytea not null default '\x',        -- of all batches, chained: see headgate.shadow.digest
-  planned_bases bigint[] not null default '{}',
+  planned_counts int[] not null default '{}',  -- records of each batch
+  planned_marks bigint[] not null default '{}', -- `mirrored_to` behind it; below 0: of kafka.shadow_rejected, -id
+  planned_runs int[] not null default '{}',    -- how many runs it has
+  planned_bases bigint[] not null default '{}', -- and these are they
   planned_ends bigint[] not null default '{}',
-  planned_to bigint,
   version bigint not null default 0,         -- rises with every change, so that only one writer can make the next
   last_error text,
   last_error_at timestamptz,

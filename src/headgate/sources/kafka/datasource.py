@@ -23,7 +23,7 @@ from headgate.sources.kafka.options import KafkaSourceOptions
 from headgate.sources.kafka.rows import SCHEMA
 from headgate.sources.resting import Resting
 
-__all__ = ["KafkaTopicsDataSource", "Reading", "Topics", "TopicsStreamReader"]
+__all__ = ["KafkaTopicsDataSource", "Reading", "Topics", "TopicsStreamReader", "WholeBatchesReader"]
 
 _log = logging.getLogger(__name__)
 Offset = dict[str, Any]
@@ -139,7 +139,20 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"topics": self._topics, "reading": self._reading}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(TopicsStreamReader(**state).__dict__)
+        self.__dict__.update(type(self)(**state).__dict__)
+
+
+class WholeBatchesReader(TopicsStreamReader):
+    """Reads whole batches: each partition by one task, also one that is new and has no messages so far."""
+
+    def initialOffset(self) -> Offset:
+        # Nothing is read so far, so that the first batch finds every partition to be new.
+        return Reached().to_offset() if self._reading.starting_offsets == "earliest" else super().initialOffset()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        begin, stop = Reached.from_offset(start), Reached.from_offset(end)
+        new = [Range(partition, at, at) for partition, at in sorted(stop.items()) if partition not in begin]
+        return [Messages(each) for each in [*new, *ranges(begin, stop)]]
 
 
 def _cut(wanted: Range, size: int) -> list[Range]:

@@ -9,7 +9,9 @@ from typing import Any, Self
 from headgate.model import UsageError
 from headgate.sources.options import parse_options
 
-__all__ = ["KafkaSourceOptions", "check_topics"]
+__all__ = ["BATCHES", "KafkaSourceOptions", "check_topics", "check_unit"]
+
+BATCHES = "batches"
 
 _WHERE = 'format("kafkatopics")'
 _PREFIX = "kafka."
@@ -64,4 +66,13 @@ def check_topics(subscribe: str, pattern: str, where: str) -> None:
             "it is not said which topics to read" if not subscribe else "subscribe and subscribePattern are both given",
             where=where,
             remedy="set one of subscribe and subscribePattern",
+        )
+
+
+def check_unit(unit: str, min_partitions: int, where: str) -> None:
+    if unit not in ("messages", BATCHES):
+        raise UsageError(f"unit is {unit!r}", where=where, remedy="give messages or batches")
+    if unit == BATCHES and min_partitions:
+        raise UsageError(
+            "batches of a partition are read by one task, in their order", where=where, remedy="leave minPartitions out"
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from headgate.sources.kafka.datasource import TopicsStreamReader
+from headgate.sources.kafka.datasource import TopicsStreamReader, WholeBatchesReader
+from headgate.sources.kafka.options import BATCHES
 from headgate.sources.kafka.rows import SCHEMA
+from headgate.sources.kafka.whole import BATCH_SCHEMA
 from headgate.sources.log.options import LogSourceOptions
 from headgate.sources.log.tables import LogTables
 
@@ -21,9 +23,10 @@ class LogDataSource(DataSource):
         return "pglog"
 
     def schema(self) -> str:
-        LogSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
-        return SCHEMA
+        options = LogSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
+        return BATCH_SCHEMA if options.unit == BATCHES else SCHEMA
 
     def streamReader(self, schema: StructType) -> TopicsStreamReader:
         options = LogSourceOptions.from_spark(self.options)
-        return TopicsStreamReader(LogTables(options), options)
+        kind = WholeBatchesReader if options.unit == BATCHES else TopicsStreamReader
+        return kind(LogTables(options), options)

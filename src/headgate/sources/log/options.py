@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headgate.model import UsageError
-from headgate.sources.kafka.options import check_topics
+from headgate.sources.kafka.options import check_topics, check_unit
 from headgate.sources.options import parse_options
 
 __all__ = ["LogSourceOptions"]
@@ -26,12 +26,14 @@ class LogSourceOptions:
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 0  # more tasks than there are partitions, if that many are wanted
     poll_interval_ms: int = 100  # milliseconds between two looks at topics that had nothing new
+    unit: str = "messages"  # or batches: a row is one stored batch, whole
     fail_on_data_loss: bool = True  # whether messages that are gone before they were read stop the stream
 
     @classmethod
     def from_spark(cls, options: Mapping[str, str]) -> Self:
         parsed = parse_options(cls, options, source="pglog")
         check_topics(parsed.subscribe, parsed.subscribe_pattern, _WHERE)
+        check_unit(parsed.unit, parsed.min_partitions, _WHERE)
         if not parsed.max_offsets_per_trigger:
             raise UsageError("a batch needs a message", where=_WHERE, remedy="let maxOffsetsPerTrigger be 1 at least")
         return parsed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.sources.base import Lag, Offset
+from headgate.sources.kafka.options import BATCHES
 from headgate.sources.kafka.source import topics_lag, topics_reached
 from headgate.sources.log.options import LogSourceOptions
 from headgate.sources.log.tables import LogTables
@@ -21,6 +22,7 @@ class LogSource(PolledSource):
     def __init__(self, name: str, options: dict[str, str], origin: str) -> None:
         super().__init__(name, options, origin)
         self._options = LogSourceOptions.from_spark(options)
+        self.has_envelope = self._options.unit == BATCHES
 
     def commit(self, end: Offset) -> None:
         """Nothing is taken away."""

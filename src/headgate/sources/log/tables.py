@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -13,7 +13,9 @@ from headgate.commitlog.topics import LogTopic, find_topics
 from headgate.model import AuthError, ConnectError, HeadgateError, StateError, UsageError
 from headgate.postgres import open_connection, server_address
 from headgate.sources.kafka.offsets import Bounds, Partition, Range
+from headgate.sources.kafka.options import BATCHES
 from headgate.sources.kafka.rows import header_column, to_batch
+from headgate.sources.kafka.whole import Whole, to_rows
 from headgate.sources.log.options import LogSourceOptions
 from headgate.wire.kafka import Record, read_records
 from headgate.wire.kafka.batch import read_batch_header
@@ -62,7 +64,22 @@ class LogTables:
         return found
 
     def read(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """The messages of a range; offsets without one, such as those of compacted topics, are passed over."""
+        """The rows of a range: messages, or batches; offsets without a message are passed over."""
+        yield from self._read_batches(wanted) if self._options.unit == BATCHES else self._read_messages(wanted)
+
+    def _read_batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """Batches whose last message is in the range, so that each is in one; then how far that goes."""
+        partition, done, end = wanted
+        for batches, reached in self._stored(wanted):
+            whole = [Whole(b.base_offset, b.last_offset, b.placed()) for b in batches if b.last_offset < end]
+            done = min([reached, end, *(b.base_offset for b in batches if b.last_offset >= end)])
+            if whole:
+                yield to_rows(partition, whole)
+        # Also of a range without anything: that there is such a partition.
+        yield to_rows(partition, [Whole(max(done, wanted.start), max(done, wanted.start), b"")])
+
+    def _stored(self, wanted: Range) -> Iterator[tuple[list[Stored], int]]:
+        """What readers of committed messages see of a range, a few megabytes at a time, and the offset behind it."""
         partition, offset, end = wanted
         with self._connected() as connection, connection.cursor(binary=True) as cursor:
             part = self._part(connection, partition)
@@ -76,10 +93,17 @@ class LogTables:
                     self._lost(partition, offset, first)
                     offset = first
                 elif not batches:
-                    return  # what was planned has been deleted since, to the last message
+                    yield [], end  # what was planned has been deleted since, to the last message
+                    return
                 else:
-                    yield from _rows(partition, filter(isolation.shows, batches), offset, end)
-                    offset = batches[-1].last_offset + 1
+                    found, offset = [*filter(isolation.shows, batches)], batches[-1].last_offset + 1
+                    yield found, offset
+
+    def _read_messages(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        partition, start, end = wanted
+        for batches, reached in self._stored(wanted):
+            yield from _rows(partition, batches, start, end)
+            start = reached
 
     def _part(self, connection: psycopg.Connection, partition: Partition) -> int:
         found = find_topics(connection, [partition.topic])
@@ -117,7 +141,7 @@ def _ours(error: psycopg.Error, url: str) -> HeadgateError:
     return ConnectError(message, where=server_address(url), remedy="check that PostgreSQL runs and takes connections")
 
 
-def _rows(partition: Partition, batches: Iterator[Stored], start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _rows(partition: Partition, batches: Sequence[Stored], start: int, end: int) -> Iterator[pa.RecordBatch]:
     for stored in batches:
         batch = stored.placed()
         header = read_batch_header(batch)

@@ -12,7 +12,15 @@ else, and cost no more memory than their own size allows.
 
 from headgate.wire.kafka.api import Api
 from headgate.wire.kafka.apis import APIS, find_api
-from headgate.wire.kafka.batch import BatchHeader, check_crc, place_batch, placed, read_batch_header, split_batches
+from headgate.wire.kafka.batch import (
+    BatchHeader,
+    check_crc,
+    place_batch,
+    placed,
+    read_batch_header,
+    split_batches,
+    stamped,
+)
 from headgate.wire.kafka.compression import Codec
 from headgate.wire.kafka.encode import Buffers
 from headgate.wire.kafka.exchange import (
@@ -56,4 +64,5 @@ __all__ = [
     "read_records",
     "read_request_header",
     "split_batches",
+    "stamped",
 ]

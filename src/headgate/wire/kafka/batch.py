@@ -32,6 +32,7 @@ __all__ = [
     "placed",
     "read_batch_header",
     "split_batches",
+    "stamped",
 ]
 
 HEADER_BYTES = 61
@@ -42,6 +43,8 @@ CRC_START = 21
 COMPRESSION_BITS, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 _LEAST_RECORD_BYTES = 7
 _BASE_OFFSET, _LEADER_EPOCH = Struct(">q"), Struct(">i")
+_ATTRIBUTES, _CHECKSUM, _CHECKSUM_AT = Struct(">h"), Struct(">I"), 17
+_PRODUCER, _PRODUCER_AT = Struct(">qhi"), 43
 _REMEDY = "The batch is damaged, or of a producer too old for Kafka 4; send it again with a current client."
 
 
@@ -154,6 +157,21 @@ def place_batch(data: bytearray | memoryview, base_offset: int, leader_epoch: in
 def placed(batch: bytes | memoryview, base_offset: int, leader_epoch: int) -> bytes:
     """A copy of one batch with its place in the log."""
     return b"".join((_BASE_OFFSET.pack(base_offset), batch[8:12], _LEADER_EPOCH.pack(leader_epoch), batch[16:]))
+
+
+def stamped(batch: bytes | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """Return a copy of one batch as one that another producer sends: in no transaction, with offsets that begin at 0.
+
+    Of the attributes only the compression stays: a batch that the log dated says other times than its records.
+    """
+    made = bytearray(batch)
+    _BASE_OFFSET.pack_into(made, 0, 0)
+    _LEADER_EPOCH.pack_into(made, LENGTH_START, -1)
+    (attributes,) = _ATTRIBUTES.unpack_from(made, CRC_START)
+    _ATTRIBUTES.pack_into(made, CRC_START, attributes & COMPRESSION_BITS)
+    _PRODUCER.pack_into(made, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CHECKSUM.pack_into(made, _CHECKSUM_AT, crc32c(memoryview(made)[CRC_START:]))
+    return bytes(made)
 
 
 def _broken(what: str) -> ProtocolError:
