@@ -39,6 +39,8 @@ _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
     "log.cleaner.enable": "false",
+    "broker.session.timeout.ms": "1000",  # one that was killed may come back as soon
+    "broker.heartbeat.interval.ms": "200",
     "num.network.threads": "2",
     "num.io.threads": "2",
 }

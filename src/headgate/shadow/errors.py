@@ -43,6 +43,11 @@ _ERRORS: dict[ErrorCode, tuple[type[HeadgateError], str]] = {
     ErrorCode.POLICY_VIOLATION: (ConfigError, "the cluster has a policy against it: ask whoever runs it"),
     ErrorCode.INVALID_REPLICATION_FACTOR: (ConfigError, "set replicas to what the cluster has brokers for"),
 }
+_OWN: dict[int, tuple[type[HeadgateError], str]] = {  # librdkafka's
+    -169: (AuthError, "check user, password and sasl_mechanism"),  # _AUTHENTICATION
+    -181: (AuthError, "check security_protocol and the TLS files"),  # _SSL
+    -186: (ConfigError, "correct settings of the destination"),  # _INVALID_ARG
+}
 # A batch is refused for what it is, and would be again.
 REFUSALS = frozenset(
     {
@@ -75,7 +80,10 @@ def code_name(code: int) -> str:
 
 
 def kafka_error(code: int, where: str, detail: str | None = None) -> HeadgateError:
-    """Return the error for a code: one that is not known may pass by itself."""
+    """Return the error for a code, the protocol's or librdkafka's own; one that is not known may pass by itself."""
+    if code < -1:
+        own, remedy = _OWN.get(code, (ConnectError, "check that the brokers run and answer"))
+        return own(f"Kafka: {detail or code}", where=where, remedy=remedy)
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
     kind, remedy = _ERRORS.get(known, (DeliveryError, _LATER))
     return kind(f"Kafka: {code_name(code)}{f': {detail}' if detail else ''}", where=where, remedy=remedy)

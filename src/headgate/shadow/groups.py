@@ -1,22 +1,66 @@
 """Offsets of consumer groups, translated exactly and written at the other cluster while nobody uses the group there.
 
-An offset there is never taken back, and a group that has members there is left alone. An offset whose message is not
-mirrored so far waits.
+An offset there is never taken back, and a group that has members there is left alone: the cluster itself refuses what
+comes between our look and our write. An offset whose message is not mirrored so far waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
 import msgspec
 import psycopg
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import TopicPartition
+from psycopg.rows import class_row
 
-from headgate.shadow.client import Client
+from headgate.model import ConnectError, HeadgateError
+from headgate.shadow.cluster import Cluster
+from headgate.shadow.errors import kafka_error
 from headgate.shadow.links import Link
+from headgate.shadow.topics import admin_client
 
 __all__ = ["GroupOffset", "group_offsets", "push_groups"]
 
+_OFFSETS = """
+select o.group_id as "group", s.topic, s.partition, s.ext_topic, o.committed_offset as committed,
+  kafka.shadow_offset(s.link, s.topic, s.partition, o.committed_offset) as ext_offset, o.metadata,
+  coalesce((
+    select g.state from kafka.shadow_groups as g
+    where (g.link, g.group_id, g.topic, g.partition) = (s.link, o.group_id, s.topic, s.partition)
+      and g.committed_offset = o.committed_offset), '') as state
+from kafka.group_offsets as o
+join kafka.topics as t on t.id = o.topic_id
+join kafka.shadow_partitions as s on s.topic = t.name and s.topic_uuid = t.uuid and s.partition = o.partition
+where s.link = %s
+order by 1, 2, 3
+"""
+_NOTE = """
+insert into kafka.shadow_groups as g (link, group_id, topic, partition, committed_offset, ext_offset, state)
+values (%s, %s, %s, %s, %s, %s, %s)
+on conflict (link, group_id, topic, partition) do update set
+  committed_offset = excluded.committed_offset, ext_offset = coalesce(excluded.ext_offset, g.ext_offset),
+  state = excluded.state, updated_at = clock_timestamp()
+"""
+_NOBODY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+# What a cluster says of a group that has members to somebody who is none.
+_IN_USE = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+)
+
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """An offset of a group on one partition of a mirrored topic, here and there."""
+    """An offset of a group on one partition of a mirrored topic, here and there.
+
+    `state` is what became of it: `pushed` (it is there), `waiting` (not mirrored so far), `live` (the group has members
+    there), `ahead` (the group was further there already); empty if that is not known.
+    """
 
     group: str
     topic: str
@@ -28,10 +72,133 @@ class GroupOffset(msgspec.Struct, frozen=True):
     state: str = ""
 
 
-def group_offsets(connection: psycopg.Connection, link: Link) -> list[GroupOffset]:
-    """Return the offsets of the link's groups, each with its translation."""
-    raise NotImplementedError
+def group_offsets(
+    connection: psycopg.Connection,
+    link: Link,
+    *,
+    groups: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+) -> list[GroupOffset]:
+    """Return the offsets of groups on the link's topics, with their translation and what became of it so far.
+
+    `groups` are patterns with `*`, by default the link's own; `topics` are names, by default all.
+    """
+    patterns = list(link.groups if groups is None else groups)
+    names = None if topics is None else set(topics)
+    with connection.cursor(row_factory=class_row(GroupOffset)) as cursor:
+        found = cursor.execute(_OFFSETS, [link.name]).fetchall()
+    return [
+        each
+        for each in found
+        if (names is None or each.topic in names) and any(fnmatchcase(each.group, pattern) for pattern in patterns)
+    ]
 
 
-def push_groups(connection: psycopg.Connection, client: Client, link: Link) -> list[GroupOffset]:
-    raise NotImplementedError
+def push_groups(
+    connection: psycopg.Connection,
+    cluster: Cluster,
+    link: Link,
+    *,
+    groups: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    again: bool = False,
+) -> list[GroupOffset]:
+    """Push offsets that have changed since the last time, or with `again` all; return every one with its state.
+
+    `groups` and `topics` are as for `group_offsets`. Whoever must know that all are there looks whether each is
+    `pushed` or `ahead`. A group that cannot be pushed is `failed`, which is raised when all others are done.
+    """
+    found = group_offsets(connection, link, groups=groups, topics=topics)
+    by_group: dict[str, list[GroupOffset]] = {}
+    for each in found:
+        by_group.setdefault(each.group, []).append(each)
+    due = {group: offsets for group, offsets in by_group.items() if again or any(map(_is_due, offsets))}
+    admin = admin_client(cluster) if due else None
+    looks = admin.describe_consumer_groups(list(due)) if admin else {}
+    told: list[GroupOffset] = []
+    failure: HeadgateError | None = None
+    for group, offsets in by_group.items():
+        if admin is None or group not in due:
+            told += offsets
+            continue
+        try:
+            states = (
+                _pushed(admin, group, offsets) if _asked(looks[group]).state in _NOBODY else ["live"] * len(offsets)
+            )
+        except ConnectError:
+            raise
+        except HeadgateError as error:  # of this group: others go on
+            failure, states = failure or error, ["failed"] * len(offsets)
+        told += [msgspec.structs.replace(each, state=state) for each, state in zip(offsets, states, strict=True)]
+    _note(connection, link, [new for old, new in zip(found, told, strict=True) if old != new])
+    if failure is not None:
+        raise failure
+    return told
+
+
+def _is_due(offset: GroupOffset) -> bool:
+    """Whether there is something to do: what waits for its message is looked at only when that is mirrored."""
+    return offset.state not in ("pushed", "ahead") and offset.ext_offset is not None
+
+
+def _pushed(admin: AdminClient, group: str, offsets: Sequence[GroupOffset]) -> list[str]:
+    """What became of each offset of a group that nobody uses there."""
+    there = _committed(admin, group)
+    states, news = [], []
+    for each in offsets:
+        known = there.get((each.ext_topic, each.partition), -1)
+        if each.ext_offset is None:
+            states.append("waiting")
+        elif known > each.ext_offset:
+            states.append("ahead")
+        else:
+            states.append("pushed")
+            if known < each.ext_offset:
+                remark = each.metadata.decode(errors="replace").replace("\0", "")  # librdkafka takes texts of C
+                news.append(TopicPartition(each.ext_topic, each.partition, each.ext_offset, remark))
+    if news and not _alter(admin, group, news):
+        return ["live"] * len(states)
+    return states
+
+
+def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    return {(each.topic, each.partition): each.offset for each in _asked(future).topic_partitions}
+
+
+def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition]) -> bool:
+    """Write offsets; false if somebody uses the group by now."""
+    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)]).values()
+    try:
+        answers = future.result().topic_partitions
+    except KafkaException as error:
+        if error.args[0].code() in _IN_USE:
+            return False
+        raise kafka_error(error.args[0].code(), f"group {group}", error.args[0].str()) from None
+    for each in answers:
+        if each.error is not None:
+            if each.error.code() in _IN_USE:
+                return False
+            raise kafka_error(each.error.code(), f"group {group}", each.error.str())
+    return True
+
+
+def _asked(future: Any) -> Any:
+    try:
+        return future.result()
+    except KafkaException as error:
+        raise kafka_error(error.args[0].code(), "consumer groups", error.args[0].str()) from None
+
+
+def _note(connection: psycopg.Connection, link: Link, changed: Sequence[GroupOffset]) -> None:
+    rows = [
+        (link.name, each.group, each.topic, each.partition, each.committed, _there(each), each.state)
+        for each in changed
+    ]
+    if rows:
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.executemany(_NOTE, rows)
+
+
+def _there(offset: GroupOffset) -> int | None:
+    return offset.ext_offset if offset.state == "pushed" else None

@@ -222,6 +222,7 @@ class PartitionMirror:
                 for _ in range(posted):  # out of order, all of them
                     self._client.take_batch(self._ext, self._partition)
                 return self._failed(told)
+            failpoint("shadow.accepted")
             self._accept(queue.popleft(), told.base_offset)
         return None
 

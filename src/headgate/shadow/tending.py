@@ -16,7 +16,6 @@ import psycopg
 from headgate.model import HeadgateError
 from headgate.postgres import open_connection
 from headgate.runtime.backoff import Backoff
-from headgate.shadow.client import borrow_client
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.groups import push_groups
 from headgate.shadow.links import find_link
@@ -83,8 +82,7 @@ class _Tender(threading.Thread):
             link = find_link(connection, self.tending.name)
             if link is None:
                 return  # the pipeline has not begun
-            with borrow_client(self.tending.cluster) as client:
-                push_groups(connection, client, link)
+            push_groups(connection, self.tending.cluster, link)
             connection.execute(_GROUPS_WELL, [self.tending.name])
         self.seen = self.seen | {"groups_error": None, "groups_pushed_at": time.time()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from confluent_kafka.cimpl import TopicPartition
 
 from headgate.destinations.base import SendResult
 from headgate.destinations.shadow import ShadowDestination
-from headgate.model import record
+from headgate.model import HeadgateError, Retry, record
 from headgate.shadow.cluster import Cluster
 from headgate.sources.kafka.datasource import WholeBatchesReader
 from headgate.sources.log.options import LogSourceOptions
@@ -115,3 +116,23 @@ def offsets_by_map(url: str, topic: str, partition: int, offsets: list[int], lin
             [link, topic, partition, offsets],
         ).fetchall()
     return [offset for (offset,) in rows]
+
+
+def main() -> None:
+    """Mirror until there is nothing new, in a process that may be killed: database, brokers."""
+    url, servers = sys.argv[1:3]
+    mirror = Mirror(url, servers).ensure()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while True:
+        try:
+            mirror.to_the_end()
+        except HeadgateError as error:
+            if error.retry is not Retry.BACKOFF:
+                raise
+        if "--once" in sys.argv:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from tests.apache_kafka import ApacheKafka
 from tests.gateway.servers import GatewayThread
 from tests.integration.shadow.mirroring import Mirror, consumed, offsets_by_map
 
+NOW = int(time.time() * 1000) - 600_000  # old ones would be deleted
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -51,7 +53,7 @@ def messages(n: int, partition: int, tag: str = "v") -> list[dict[str, Any]]:
             "key": None if i % 7 == 3 else b"k%d" % (i % 5),
             "value": None if i % 11 == 5 else f"{tag}-{i}".encode() * (1 + i % 9),
             "headers": [("h", b"1"), ("h", None), ("other", b"\0\xff")] if i % 3 == 0 else None,
-            "timestamp": 1_790_000_000_000 + i * 1000,
+            "timestamp": NOW + i * 1000,
         }
         for i in range(n)
     ]
