@@ -61,6 +61,7 @@ class ExtTopic(msgspec.Struct, frozen=True):
     name: str
     uuid: UUID | None
     leaders: tuple[int, ...]  # node ids, by partition; -1 where there is none now
+    epochs: tuple[int, ...] = ()  # of the leaders; -1 where the cluster tells none
 
 
 def batches_of(told: FetchedPartition) -> list[tuple[BatchHeader, bytes]]:
@@ -183,8 +184,14 @@ class Client:
         for told in answer.topics:
             if told.name and told.partitions:
                 leaders = {each.partition_index: each.leader_id for each in told.partitions}
-                uuid = None if told.topic_id == NO_UUID else told.topic_id
-                yield ExtTopic(told.name, uuid, tuple(leaders.get(i, -1) for i in range(max(leaders) + 1)))
+                epochs = {each.partition_index: each.leader_epoch for each in told.partitions}
+                every = range(max(leaders) + 1)
+                yield ExtTopic(
+                    told.name,
+                    None if told.topic_id == NO_UUID else told.topic_id,
+                    tuple(leaders.get(number, -1) for number in every),
+                    tuple(epochs.get(number, -1) for number in every),
+                )
 
     def _leader(self, topic: ExtTopic, partition: int) -> Connection:
         if partition >= len(topic.leaders):

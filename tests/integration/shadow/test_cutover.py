@@ -20,6 +20,7 @@ from psycopg.types.json import Jsonb
 
 from headgate.embedded import Endpoints
 from headgate.model import StateError
+from headgate.shadow.cluster import Cluster
 from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
 from headgate.shadow.cutover.plan import Part, progress
 from headgate.shadow.cutover.verify import committed_records
@@ -28,6 +29,10 @@ from tests.gateway.servers import GatewayThread, new_database, running
 TIMEOUT_S = 60.0
 LINK = "to-kafka"
 PARTITIONS = 3
+
+
+def target_of(servers: str) -> Target:
+    return Target(Cluster(servers=servers, timeout_s=TIMEOUT_S))
 
 
 @dataclass
@@ -40,7 +45,7 @@ class Clusters:
 
     @property
     def target(self) -> Target:
-        return Target(self.there.bootstrap, {}, TIMEOUT_S)
+        return target_of(self.there.bootstrap)
 
 
 @pytest.fixture
@@ -280,7 +285,7 @@ def values_of(servers: str, topic: str, count: int) -> list[bytes]:
 
 
 def group_offsets(servers: str, group: str) -> dict[tuple[str, int], int]:
-    return Target(servers, {}, TIMEOUT_S).offsets(group)
+    return target_of(servers).offsets(group)
 
 
 @pytest.fixture
@@ -372,8 +377,8 @@ def test_a_plan_names_everything_that_stands_against_it(clusters: Clusters, conn
 
 _DIE = """
 import os, sys, psycopg
-from headgate.model import StateError
-from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
+from headgate.shadow.cluster import Cluster
+from headgate.shadow.cutover import Patience, Target, cut_over
 url, servers, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 said = []
 def tell(text):
@@ -382,7 +387,8 @@ def tell(text):
         os._exit(137)
 patience = Patience(catch_up_s=60, drain_s=60, groups_s=0.5, members_s=0.5)
 with psycopg.connect(url, autocommit=True) as connection:
-    cut_over(connection, Target(servers, {}), "to-kafka", patience=patience, tell=tell)
+    target = Target(Cluster(servers=servers))
+    cut_over(connection, target, "to-kafka", patience=patience, tell=tell)
 """
 
 
@@ -434,7 +440,9 @@ def test_a_roll_back_after_the_flip_loses_nothing_unless_told_to(
     with Mirror(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
     write(clusters.there.bootstrap, "orders", b"three")
-    clusters.target.set_offsets("billing", {("orders", 0): 8})
+    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "group.id": "billing"})
+    reader.commit(offsets=[TopicPartition("orders", 0, 8)], asynchronous=False)
+    reader.close()
     with pytest.raises(StateError, match="1 messages of orders/0 were written to the other cluster"):
         roll_back(connection, clusters.target, LINK)
     roll_back(connection, clusters.target, LINK, discard=True)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from glob import escape
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -27,6 +28,8 @@ from headgate.runtime.backoff import Backoff
 from headgate.shadow.cutover.plan import Part, Plan, make_plan, progress, sql
 from headgate.shadow.cutover.target import Target
 from headgate.shadow.cutover.verify import verify
+from headgate.shadow.groups import push_groups
+from headgate.shadow.links import find_link
 
 __all__ = ["Patience", "cut_over"]
 
@@ -176,17 +179,19 @@ def _close(move: _Move, groups: list[str]) -> None:
 
 
 def _push_offsets(move: _Move) -> None:
-    for group_id, _, has_place in _moved_groups(move):
-        if has_place:
-            continue
-        rows = move.connection.execute(sql("offsets"), [move.plan.link, [group_id], move.topics]).fetchall()
-        wanted = {(topic, partition): there for _, topic, partition, _, there in rows}
-        if missing := [place for place, there in wanted.items() if there is None]:
-            raise StateError(f"an offset of {group_id} in {missing[0]} is not mirrored", remedy="repeat, or roll back")
-        move.target.set_offsets(group_id, wanted)
-        found = move.target.offsets(group_id)
-        if wrong := [place for place, there in wanted.items() if found.get(place) != there]:
-            raise StateError(f"the offset of {group_id} in {wrong[0]} was not stored", remedy="repeat, or roll back")
+    """Offsets can change no more; whoever has a place over there has them already."""
+    waiting = [group_id for group_id, _, has_place in _moved_groups(move) if not has_place]
+    link = find_link(move.connection, move.plan.link)
+    assert link is not None
+    escaped = [escape(group_id) for group_id in waiting]
+    told = push_groups(move.connection, move.target.reached, link, groups=escaped, topics=move.topics, again=True)
+    for each in told:
+        if each.state not in ("pushed", "ahead"):
+            raise StateError(
+                f"the offset of {each.group} in {each.topic}/{each.partition} is not over there: {each.state}",
+                remedy="repeat, or roll back",
+            )
+    for group_id in waiting:
         coordinator = move.target.group(group_id).coordinator
         if coordinator is None:
             raise StateError(f"the other cluster names no coordinator for {group_id}", remedy="repeat, or roll back")

@@ -41,14 +41,6 @@ where t.name = any(%s) group by o.group_id order by o.group_id
 -- name: moved_groups
 select group_id, members, node_id is not null from kafka.moved_groups where link = %s order by group_id
 
--- name: offsets
--- The offsets of groups, and what they are over there.
-select o.group_id, t.name, o.partition, o.committed_offset,
-  kafka.shadow_offset(%s, t.name, o.partition, greatest(o.committed_offset, p.log_start_offset))
-from kafka.group_offsets as o join kafka.topics as t on t.id = o.topic_id
-join kafka.partitions as p on p.topic_id = o.topic_id and p.index = o.partition
-where o.group_id = any(%s) and t.name = any(%s) order by 1, 2, 3
-
 -- name: nodes
 select node_id from kafka.brokers
 
@@ -74,9 +66,6 @@ where t.producer_id = o.producer_id and t.number = o.number and t.state = 'Ongoi
 
 -- name: inbox
 select count(*) from kafka.inbox as i join kafka.topics as t on t.id = i.topic_id where t.name = any(%s)
-
--- name: lock_log
-select from kafka.head for update
 
 -- name: move_topics
 select kafka.move_topics(%s, %s, %s, %s)

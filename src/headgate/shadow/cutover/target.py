@@ -1,34 +1,36 @@
-"""The other cluster, asked and told by its administrator's requests."""
+"""The other cluster, as a cut-over asks it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from headgate.model import ConnectError, DeliveryError
+from headgate.model import ConnectError
+from headgate.shadow.client import borrow_client
+from headgate.shadow.cluster import Cluster
+from headgate.shadow.errors import kafka_error
+from headgate.shadow.topics import admin_client
 
-__all__ = ["Coordinator", "Group", "Target", "TargetTopic"]
+__all__ = ["Coordinator", "Group", "Place", "Target", "TargetTopic"]
 
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 Place = tuple[str, int]  # a topic and the number of a partition
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """A topic as the other cluster describes it; per partition its leader, and who has copies."""
+    """A topic as the other cluster describes it; the leader of each partition with its epoch."""
 
     name: str
     topic_id: UUID
-    partitions: tuple[dict[str, Any], ...]
+    partitions: tuple[dict[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,17 @@ class Group:
 
 
 class Target:
-    """The cluster of `settings`, which are librdkafka's. Every failure is a `ConnectError` or `DeliveryError`."""
+    """The cluster that topics move to. What goes wrong is a `HeadgateError` with a remedy."""
 
-    def __init__(self, servers: str, settings: Mapping[str, Any], timeout_s: float = 30.0) -> None:
-        self.servers = servers
-        self._settings = {**settings, "bootstrap.servers": servers}
-        self._timeout_s = timeout_s
-        self._admin: Any = AdminClient(dict(self._settings), logger=_log)
+    def __init__(self, cluster: Cluster) -> None:
+        self.reached = cluster
+        self.servers = cluster.servers
+        self._timeout_s = cluster.timeout_s
+        self._admin: Any = admin_client(cluster)
 
     def cluster(self) -> dict[str, Any]:
         """Return the cluster's id, controller and brokers, as `kafka.moves` keeps them."""
-        found = self._wait(self._admin.describe_cluster(request_timeout=self._timeout_s))
+        found = self._wait(self._admin.describe_cluster(request_timeout=self._timeout_s), "the cluster")
         return {
             "cluster_id": found.cluster_id,
             "controller": found.controller.id if found.controller is not None else -1,
@@ -70,88 +72,57 @@ class Target:
 
     def topics(self, names: Sequence[str]) -> dict[str, TargetTopic]:
         """Return those topics that exist there, by name."""
-        asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
-        found: dict[str, TargetTopic] = {}
-        for name, future in asked.items():
-            try:
-                described = future.result(self._timeout_s + 1)
-            except KafkaException as error:
-                if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-                    continue
-                raise self._error(error) from None
-            found[name] = TargetTopic(name, _uuid(described.topic_id), tuple(map(_partition, described.partitions)))
-        return found
+        with borrow_client(self.reached) as client:
+            found = [topic for name in names if (topic := client.topic(name)) is not None]
+        return {
+            topic.name: TargetTopic(
+                topic.name,
+                topic.uuid or UUID(int=0),
+                tuple(
+                    {"leader": leader, "leader_epoch": epoch}
+                    for leader, epoch in zip(topic.leaders, topic.epochs, strict=True)
+                ),
+            )
+            for topic in found
+        }
 
     def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Return the offset behind the last record of each partition."""
         asked = {TopicPartition(*place): _LATEST for place in places}
         answers = self._admin.list_offsets(asked, request_timeout=self._timeout_s)
-        return {(at.topic, at.partition): self._wait(future).offset for at, future in answers.items()}
+        return {(at.topic, at.partition): self._wait(future, at.topic).offset for at, future in answers.items()}
 
     def group(self, group_id: str) -> Group:
         """Return a group's members and coordinator. One that nobody has used yet has no members."""
         asked = self._admin.describe_consumer_groups([group_id], request_timeout=self._timeout_s)
-        found = self._wait(asked[group_id])
+        found = self._wait(asked[group_id], f"group {group_id}")
         node = found.coordinator
         return Group(len(found.members), None if node is None else Coordinator(node.id, node.host, node.port))
 
     def offsets(self, group_id: str) -> dict[Place, int]:
         """Return the offsets that a group has committed there."""
-        asked = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)], request_timeout=self._timeout_s
-        )
-        found = self._wait(asked[group_id]).topic_partitions
+        wanted = [ConsumerGroupTopicPartitions(group_id)]
+        asked = self._admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
+        found = self._wait(asked[group_id], f"group {group_id}").topic_partitions
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
-
-    def set_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
-        """Store offsets for a group without members."""
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
-        )
-        for each in self._wait(asked[group_id]).topic_partitions:
-            if each.error is not None:
-                raise self._error(KafkaException(each.error))
 
     def reader(self) -> Any:
         """Return a consumer of whole partitions, which commits nothing."""
         settings = {
-            **self._settings,
+            **self.reached.librdkafka_settings(),
             "group.id": "headgate-verify",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            "enable.partition.eof": False,
         }
         return Consumer(settings, logger=_log)
 
-    def _wait(self, future: Any) -> Any:
+    def _wait(self, future: Any, where: str) -> Any:
         try:
             return future.result(self._timeout_s + 1)
         except KafkaException as error:
-            raise self._error(error) from None
+            raise kafka_error(error.args[0].code(), where, error.args[0].str()) from None
         except TimeoutError:
             raise ConnectError(
                 f"no answer within {self._timeout_s:g} s", where=self.servers, remedy="check that its brokers run"
             ) from None
-
-    def _error(self, error: KafkaException) -> ConnectError | DeliveryError:
-        told = error.args[0]
-        if told.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
-            return ConnectError(told.str(), where=self.servers, remedy="check that its brokers run and answer")
-        return DeliveryError(
-            told.str(), where=self.servers, remedy="check the rights of the user, and the brokers' logs"
-        )
-
-
-def _uuid(found: Any) -> UUID:
-    high, low = found.get_most_significant_bits(), found.get_least_significant_bits()
-    return UUID(int=(high & (2**64 - 1)) << 64 | low & (2**64 - 1))
-
-
-def _partition(found: Any) -> dict[str, Any]:
-    return {
-        "leader": found.leader.id if found.leader is not None else -1,
-        "replicas": [node.id for node in found.replicas],
-        "isr": [node.id for node in found.isr],
-    }
