@@ -65,6 +65,7 @@ _GROUPS = {
     "replica": "Keep an exact copy of tables in SQLite, DuckDB or PostgreSQL, over NATS alone.",
     "broker": "A message broker made of SQL, in your database: install it, publish, follow topics, look after groups.",
     "eventlog": "A log of events in files: serve it over WebSocket and HTTP.",
+    "shadow": "Topics mirrored to another Kafka: see how far, and move over.",
     "relay": "A relay of the AT Protocol: run it, or simulate a network for it.",
     "grafana": "A dashboard for Grafana and alert rules for Prometheus.",
 }

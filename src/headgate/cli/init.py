@@ -21,19 +21,26 @@ class Recipe(StrEnum):
 
     DEFAULT = "default"
     TABLE_TOPIC = "table-topic"
+    SHADOW = "shadow"
+
+
+_EDITS = {Recipe.TABLE_TOPIC: "name your tables in it; ", Recipe.SHADOW: "name your brokers in it; "}
 
 
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = DEFAULT_FILE,
     recipe: Annotated[
         Recipe,
-        typer.Option(help="default: made-up orders, to look around. table-topic: tables as compacted Kafka topics."),
+        typer.Option(
+            help="default: made-up orders, to look around. table-topic: tables as compacted Kafka topics. "
+            "shadow: topics mirrored to another Kafka."
+        ),
     ] = Recipe.DEFAULT,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a commented headgate.toml that runs as it is, on the embedded servers.
 
-    With --recipe one for a purpose, in which you name your own tables.
+    With --recipe one for a purpose, in which you name your own tables, or brokers.
 
     Example: headgate init && headgate run
     """
@@ -45,5 +52,5 @@ def init(
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", where=str(path), remedy="choose a writable place") from None
-    edit = "" if recipe is Recipe.DEFAULT else "name your tables in it; "
+    edit = _EDITS.get(recipe, "")
     note(f"wrote {path}; next: {edit}headgate validate, headgate check, headgate run")

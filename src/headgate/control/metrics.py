@@ -63,6 +63,17 @@ _SOURCE_GAUGES = {
         "slot_safe_wal_bytes",
     ),
 }
+# Of mirrors: how far behind are they?
+_SHADOW_GAUGES = {
+    names.SHADOW_LAG_RECORDS: ("Messages that the other cluster does not have so far.", "lag_records"),
+    names.SHADOW_LAG_BYTES: ("About so many bytes they have.", "lag_bytes"),
+    names.SHADOW_LAG_SECONDS: ("Seconds since the oldest of them was written.", "lag_seconds"),
+    names.SHADOW_REJECTED: ("Batches that the other cluster has refused, until they are sent again.", "rejected"),
+    names.SHADOW_GROUPS_FAILING: (
+        "1 while offsets of groups cannot be pushed; see headgate shadow status.",
+        "groups_failing",
+    ),
+}
 _SOURCE_COUNTERS = {
     names.SOURCE_TRANSACTIONS: ("Transactions received since the reader connected.", "transactions_total"),
     names.SOURCE_CHANGES: ("Changes received since the reader connected.", "changes_total"),
@@ -225,6 +236,7 @@ class _Pipelines(Collector):
         yield self._acknowledgements()
         yield from self._spark()
         yield from self._sources()
+        yield from self._mirrors()
         yield from self._routing()
         yield from self._running_snapshots()
         yield self._health()
@@ -307,6 +319,15 @@ class _Pipelines(Collector):
                     if report.source_details.get(key) is not None:
                         family.add_metric([report.pipeline], report.source_details[key])
                 yield family
+
+    def _mirrors(self) -> Iterable[Metric]:
+        for name, (text, key) in _SHADOW_GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=[names.PIPELINE_LABEL, names.LINK_LABEL])
+            for report in self._reports:
+                for link, details in report.destination_details.items():
+                    if details.get(key) is not None:
+                        family.add_metric([report.pipeline, link], details[key])
+            yield family
 
     def _running_snapshots(self) -> Iterable[Metric]:
         states = GaugeMetricFamily(

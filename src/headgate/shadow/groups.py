@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import TopicPartition
 from psycopg.rows import class_row
 
 from headgate.model import ConnectError, HeadgateError
+from headgate.postgres.statements import named_statements
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.errors import kafka_error
 from headgate.shadow.links import Link
@@ -25,26 +26,8 @@ from headgate.shadow.topics import admin_client
 
 __all__ = ["GroupOffset", "group_offsets", "push_groups"]
 
-_OFFSETS = """
-select o.group_id as "group", s.topic, s.partition, s.ext_topic, o.committed_offset as committed,
-  kafka.shadow_offset(s.link, s.topic, s.partition, o.committed_offset) as ext_offset, o.metadata,
-  coalesce((
-    select g.state from kafka.shadow_groups as g
-    where (g.link, g.group_id, g.topic, g.partition) = (s.link, o.group_id, s.topic, s.partition)
-      and g.committed_offset = o.committed_offset), '') as state
-from kafka.group_offsets as o
-join kafka.topics as t on t.id = o.topic_id
-join kafka.shadow_partitions as s on s.topic = t.name and s.topic_uuid = t.uuid and s.partition = o.partition
-where s.link = %s
-order by 1, 2, 3
-"""
-_NOTE = """
-insert into kafka.shadow_groups as g (link, group_id, topic, partition, committed_offset, ext_offset, state)
-values (%s, %s, %s, %s, %s, %s, %s)
-on conflict (link, group_id, topic, partition) do update set
-  committed_offset = excluded.committed_offset, ext_offset = coalesce(excluded.ext_offset, g.ext_offset),
-  state = excluded.state, updated_at = clock_timestamp()
-"""
+_SQL = named_statements("headgate.shadow")
+
 _NOBODY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 # What a cluster says of a group that has members to somebody who is none.
 _IN_USE = (
@@ -86,7 +69,7 @@ def group_offsets(
     patterns = list(link.groups if groups is None else groups)
     names = None if topics is None else set(topics)
     with connection.cursor(row_factory=class_row(GroupOffset)) as cursor:
-        found = cursor.execute(_OFFSETS, [link.name]).fetchall()
+        found = cursor.execute(_SQL["group_offsets"], [link.name]).fetchall()
     return [
         each
         for each in found
@@ -114,7 +97,7 @@ def push_groups(
         by_group.setdefault(each.group, []).append(each)
     due = {group: offsets for group, offsets in by_group.items() if again or any(map(_is_due, offsets))}
     admin = admin_client(cluster) if due else None
-    looks = admin.describe_consumer_groups(list(due)) if admin else {}
+    looks = admin.describe_consumer_groups(list(due)) if admin is not None else {}
     told: list[GroupOffset] = []
     failure: HeadgateError | None = None
     for group, offsets in by_group.items():
@@ -197,7 +180,7 @@ def _note(connection: psycopg.Connection, link: Link, changed: Sequence[GroupOff
     ]
     if rows:
         with connection.transaction(), connection.cursor() as cursor:
-            cursor.executemany(_NOTE, rows)
+            cursor.executemany(_SQL["note_group"], rows)
 
 
 def _there(offset: GroupOffset) -> int | None:

@@ -15,6 +15,7 @@ import psycopg
 from psycopg.rows import class_row, dict_row
 
 from headgate.model import DeliveryError, StateError
+from headgate.postgres.statements import named_statements
 from headgate.shadow.batches import Outgoing
 from headgate.shadow.client import Client
 
@@ -34,63 +35,7 @@ __all__ = [
     "topic_here",
 ]
 
-_LINK = """
-select name, direction, servers, cluster_id, producer_id, topic_prefix, percent, groups,
-  extract(epoch from group_interval)::double precision as group_interval_s
-from kafka.shadow_links where name = %s
-"""
-_SAVE_LINK = """
-insert into kafka.shadow_links as l (name, direction, servers, cluster_id, producer_id, topic_prefix, percent, groups,
-  group_interval)
-values (%(name)s, %(direction)s, %(servers)s, %(cluster_id)s, %(producer_id)s, %(topic_prefix)s, %(percent)s,
-  %(groups)s, make_interval(secs => %(group_interval_s)s))
-on conflict (name) do update set servers = excluded.servers, percent = excluded.percent, groups = excluded.groups,
-  group_interval = excluded.group_interval, seen_at = clock_timestamp(),
-  cluster_id = coalesce(l.cluster_id, excluded.cluster_id), producer_id = coalesce(l.producer_id, excluded.producer_id)
-"""
-_TOPIC = """
-select t.uuid, count(*)::int as partitions, t.configs
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id where t.name = %s group by t.id
-"""
-_STATE = """
-select topic_uuid, ext_topic, ext_uuid, mirrored_to, ext_next, records, bytes as size, producer_epoch, epoch_records,
-  digest, planned_counts, planned_marks, planned_runs, planned_bases, planned_ends, version
-from kafka.shadow_partitions where link = %s and topic = %s and partition = %s
-"""
-_BEGIN = """
-insert into kafka.shadow_partitions (link, topic, partition, topic_uuid, ext_topic, ext_uuid, mirrored_to, ext_next)
-values (%s, %s, %s, %s, %s, %s, %s, %s)
-on conflict (link, topic, partition) do nothing
-"""
-_ADVANCE = """
-update kafka.shadow_partitions set mirrored_to = %s, ext_next = %s, records = %s, bytes = %s, producer_epoch = %s,
-  epoch_records = %s, digest = %s, planned_counts = %s, planned_marks = %s, planned_runs = %s, planned_bases = %s,
-  planned_ends = %s, version = version + 1, last_error = null, last_error_at = null, updated_at = clock_timestamp()
-where link = %s and topic = %s and partition = %s and version = %s
-"""
-_MAP = "select kafka.shadow_map(%s, %s, %s, %s::bigint[], %s::bigint[], %s::bigint[])"
-_REJECT = """
-insert into kafka.shadow_rejected (link, topic, partition, base_offset, end_offset, reason)
-values (%s, %s, %s, %s, %s, %s)
-on conflict (link, topic, partition, base_offset) do update
-  set end_offset = excluded.end_offset, reason = excluded.reason, at = clock_timestamp(), retry = false
-"""
-_REFUSED_AGAIN = """
-update kafka.shadow_rejected set reason = %s, at = clock_timestamp(), retry = false where id = %s
-"""
-_RETRIES = """
-select id, base_offset, end_offset from kafka.shadow_rejected
-where link = %s and topic = %s and partition = %s and retry order by id
-"""
-_TROUBLE = """
-update kafka.shadow_partitions set last_error = %s, last_error_at = clock_timestamp()
-where link = %s and topic = %s and partition = %s
-"""
-_LINK_TROUBLE = "update kafka.shadow_links set last_error = %s, last_error_at = clock_timestamp() where name = %s"
-_LINK_WELL = """
-update kafka.shadow_links set last_error = null, last_error_at = null
-where name = %s and last_error is not null
-"""
+_SQL = named_statements("headgate.shadow")
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -171,12 +116,12 @@ class Row:
 
     def load(self) -> State | None:
         with self._connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(_STATE, self._key).fetchone()
+            row = cursor.execute(_SQL["partition"], self._key).fetchone()
         return _state(row) if row else None
 
     def begin(self, here: TopicHere, ext_topic: str, ext_uuid: UUID | None, mirrored_to: int, ext_next: int) -> None:
         """Make the row if there is none."""
-        self._connection.execute(_BEGIN, [*self._key, here.uuid, ext_topic, ext_uuid, mirrored_to, ext_next])
+        self._connection.execute(_SQL["begin"], [*self._key, here.uuid, ext_topic, ext_uuid, mirrored_to, ext_next])
 
     def save(self, state: State, step: Step, plan: Sequence[Planned]) -> State:
         """Write what was done and what comes next, in one transaction; returns the state as it is then."""
@@ -191,29 +136,31 @@ class Row:
         done = [state.mirrored_to, state.ext_next, state.records, state.size, state.producer_epoch]
         more = [state.epoch_records, state.digest]
         with self._connection.transaction():
-            written = self._connection.execute(_ADVANCE, [*done, *more, *planned, *self._key, state.version])
+            written = self._connection.execute(_SQL["advance"], [*done, *more, *planned, *self._key, state.version])
             if not written.rowcount:
                 raise DeliveryError(
                     f"another run mirrors {self._key[1]}/{self._key[2]} at the same time",
                     remedy="it is tried again; run one pipeline for each destination",
                 )
             if step.runs:
-                self._connection.execute(_MAP, [*self._key, *(list(column) for column in zip(*step.runs, strict=True))])
+                self._connection.execute(
+                    _SQL["map"], [*self._key, *(list(column) for column in zip(*step.runs, strict=True))]
+                )
             for each in step.rejected:
-                self._connection.execute(_REJECT, [*self._key, each.base_offset, each.end_offset, each.reason])
+                self._connection.execute(_SQL["reject"], [*self._key, each.base_offset, each.end_offset, each.reason])
             if step.resent:
-                self._connection.execute("delete from kafka.shadow_rejected where id = any(%s)", [step.resent])
+                self._connection.execute(_SQL["resent"], [step.resent])
             for again in step.refused_again:
-                self._connection.execute(_REFUSED_AGAIN, again)
+                self._connection.execute(_SQL["refused_again"], again)
         return msgspec.structs.replace(state, planned=tuple(plan), version=state.version + 1)
 
     def retries(self) -> list[tuple[int, int, int]]:
         """Return rejected batches that are to be sent again: id, first offset, end."""
-        return self._connection.execute(_RETRIES, self._key).fetchall()
+        return self._connection.execute(_SQL["retries"], self._key).fetchall()
 
     def trouble(self, message: str) -> None:
         """Note what went wrong: with the link, if it could not begin."""
-        if not self._connection.execute(_TROUBLE, [message, *self._key]).rowcount:
+        if not self._connection.execute(_SQL["partition_trouble"], [message, *self._key]).rowcount:
             note_link(self._connection, self._key[0], message)
 
 
@@ -232,12 +179,12 @@ def as_planned(batch: Outgoing) -> Planned:
 def find_link(connection: psycopg.Connection, name: str) -> Link | None:
     """Return a link by its name."""
     with connection.cursor(row_factory=class_row(Link)) as cursor:
-        return cursor.execute(_LINK, [name]).fetchone()
+        return cursor.execute(_SQL["link"], [name]).fetchone()
 
 
 def save_link(connection: psycopg.Connection, link: Link) -> None:
     """Write a link. Its cluster and its producer id stay what they were, once they are known."""
-    connection.execute(_SAVE_LINK, msgspec.structs.asdict(link))
+    connection.execute(_SQL["save_link"], msgspec.structs.asdict(link))
 
 
 def prepare_link(connection: psycopg.Connection, client: Client, wanted: Link) -> Link:
@@ -270,15 +217,15 @@ def prepare_link(connection: psycopg.Connection, client: Client, wanted: Link) -
 def note_link(connection: psycopg.Connection, name: str, trouble: str | None) -> None:
     """Note what keeps a link as a whole from working, or that it works."""
     if trouble is None:
-        connection.execute(_LINK_WELL, [name])
+        connection.execute(_SQL["link_well"], [name])
     else:
-        connection.execute(_LINK_TROUBLE, [trouble, name])
+        connection.execute(_SQL["link_trouble"], [trouble, name])
 
 
 def topic_here(connection: psycopg.Connection, name: str) -> TopicHere:
     """Return a topic of the log; raises `StateError` if there is none."""
     with connection.cursor(row_factory=class_row(TopicHere)) as cursor:
-        found = cursor.execute(_TOPIC, [name]).fetchone()
+        found = cursor.execute(_SQL["topic"], [name]).fetchone()
     if found is None:
         raise StateError(
             f"there is no topic {name} in this log",

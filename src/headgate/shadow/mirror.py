@@ -17,6 +17,7 @@ import psycopg
 
 from headgate.commitlog.read import Isolation, Stored
 from headgate.model import DeliveryError, OccupiedError, StateError
+from headgate.postgres.statements import named_statements
 from headgate.runtime.failpoints import failpoint
 from headgate.shadow.batches import Outgoing, outgoing
 from headgate.shadow.client import IN_FLIGHT, Client, ExtTopic, batches_of
@@ -29,12 +30,7 @@ from headgate.wire.kafka.messages.produce import ProducedPartition
 
 __all__ = ["PartitionMirror"]
 
-_STORED = """
-select f.base_offset, f.last_offset, f.data, f.aborted_producers, f.aborted_offsets
-from kafka.topics as t join kafka.partitions as p on p.topic_id = t.id
-cross join lateral kafka.fetch_from(array[p.part_id], array[%s::bigint], array[%s], %s::bigint, array[true]) as f
-where t.name = %s and p.index = %s
-"""
+_SQL = named_statements("headgate.shadow")
 
 
 class PartitionMirror:
@@ -267,7 +263,7 @@ class PartitionMirror:
 
     def _retry(self, rejected_id: int, base: int, end: int) -> None:
         """Send what was refused once more, behind all else and outside the map."""
-        found = self._connection.execute(_STORED, [base, 1, 1, self._topic, self._partition]).fetchall()
+        found = self._connection.execute(_SQL["stored"], [base, 1, 1, self._topic, self._partition]).fetchall()
         isolation = Isolation(pair for row in found if row[3] is not None for pair in zip(row[3], row[4], strict=True))
         for row in found:
             if row[2] is None or row[1] >= end:

@@ -15,6 +15,7 @@ import psycopg
 
 from headgate.model import HeadgateError
 from headgate.postgres import open_connection
+from headgate.postgres.statements import named_statements
 from headgate.runtime.backoff import Backoff
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.groups import push_groups
@@ -22,17 +23,11 @@ from headgate.shadow.links import find_link
 
 __all__ = ["Tending", "seen", "stop_tending", "tend"]
 
+_SQL = named_statements("headgate.shadow")
+
 _log = logging.getLogger(__name__)
 _MOST_PAUSE_S = 60.0
 _JOIN_S = 15.0
-_LAG = """
-select coalesce(sum(records), 0)::bigint, coalesce(sum(bytes), 0)::bigint, coalesce(max(seconds), 0),
-  coalesce(sum(rejected), 0)::bigint, max(last_error)
-from kafka.shadow_lag where link = %s
-"""
-_GROUPS_ERROR = "update kafka.shadow_links set groups_error = %s, groups_error_at = clock_timestamp() where name = %s"
-_GROUPS_WELL = "update kafka.shadow_links set groups_error = null, groups_error_at = null where name = %s"
-_PRUNE = "select kafka.shadow_prune(%s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +64,8 @@ class _Tender(threading.Thread):
 
     def _look(self) -> None:
         with open_connection(self.tending.url, "headgate shadow") as connection:
-            connection.execute(_PRUNE, [self.tending.name])
-            row = connection.execute(_LAG, [self.tending.name]).fetchone()
+            connection.execute(_SQL["prune"], [self.tending.name])
+            row = connection.execute(_SQL["lag"], [self.tending.name]).fetchone()
         assert row is not None
         names = ("lag_records", "lag_bytes", "lag_seconds", "rejected", "last_error")
         self.seen = self.seen | dict(zip(names, row, strict=True))
@@ -83,16 +78,16 @@ class _Tender(threading.Thread):
             if link is None:
                 return  # the pipeline has not begun
             push_groups(connection, self.tending.cluster, link)
-            connection.execute(_GROUPS_WELL, [self.tending.name])
-        self.seen = self.seen | {"groups_error": None, "groups_pushed_at": time.time()}
+            connection.execute(_SQL["groups_well"], [self.tending.name])
+        self.seen = self.seen | {"groups_error": None, "groups_failing": 0, "groups_pushed_at": time.time()}
 
     def _note(self, error: Exception) -> None:
         told = str(error) if isinstance(error, HeadgateError | psycopg.Error) else f"{type(error).__name__}: {error}"
-        self.seen = self.seen | {"groups_error": told}
+        self.seen = self.seen | {"groups_error": told, "groups_failing": 1}
         _log.warning("looking after a mirror failed", extra={"link": self.tending.name, "error": told})
         try:
             with open_connection(self.tending.url, "headgate shadow") as connection:
-                connection.execute(_GROUPS_ERROR, [told, self.tending.name])
+                connection.execute(_SQL["groups_trouble"], [told, self.tending.name])
         except psycopg.Error:
             _log.debug("nor could that be noted", extra={"link": self.tending.name})
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from headgate.model import OccupiedError, StateError
@@ -93,8 +94,8 @@ def test_markers_and_aborted_messages_leave_no_trace_but_in_the_map(
     producer.init_transactions(30)
     for number in range(6):
         producer.begin_transaction()
-        for row in messages(5, 0, f"t{number}"):
-            producer.produce(topic, **row)
+        for each in messages(5, 0, f"t{number}"):
+            producer.produce(topic, **each)
         producer.flush(30)
         if number == 3:
             assert mirror.to_the_end().rows == 16, "the third transaction was aborted, the last is open"
@@ -124,8 +125,6 @@ def test_an_empty_topic_is_made_there_too(gateway: GatewayThread, url: str, kafk
     assert consumed(kafka.servers, topic, 2) == [[], []]
     assert offsets_by_map(url, topic, 1, [0]) == [0]
     admin = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 0})
-    from confluent_kafka.admin import ConfigResource
-
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     configs = admin.describe_configs([resource])[resource].result(30)
     assert configs["cleanup.policy"].value == "compact"

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
 from headgate.config import Config
@@ -105,8 +107,6 @@ def test_a_batch_that_is_refused_is_set_aside(
 
 
 def raise_limit(servers: str, topic: str, limit: str) -> None:
-    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
-
     entry = ConfigEntry("max.message.bytes", limit, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})

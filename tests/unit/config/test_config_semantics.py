@@ -133,3 +133,60 @@ def test_sql_is_parsed_by_spark_and_told_with_the_rest(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "PARSE_SYNTAX_ERROR" in found["problems"][1]["message"]
     assert all(problem["line"] for problem in found["problems"])
+
+
+MIRROR = """
+[sources.log]
+type = "log"
+topics = ["orders"]
+unit = "batches"
+
+[destinations.mirror]
+type = "shadow"
+servers = "k:9092"
+
+[pipelines.shadow]
+source = "log"
+destinations = ["mirror"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wanted"),
+    [
+        ("", "", []),
+        (
+            'unit = "batches"',
+            "",
+            [
+                "pipelines.shadow.topic: this key is required",
+                "pipelines.shadow.destinations: the destination mirror (shadow) takes whole batches alone",
+            ],
+        ),
+        (
+            'type = "shadow"\nservers = "k:9092"',
+            'type = "discard"',
+            ["pipelines.shadow.destinations: the destination mirror (discard) takes no whole batches"],
+        ),
+        (
+            'source = "log"',
+            'source = "log"\ntopic = "t"\ntransforms = [{ type = "filter", where = "true" }]',
+            [
+                "pipelines.shadow.topic: whole batches go as they are",
+                "pipelines.shadow.transforms: whole batches go as they are",
+            ],
+        ),
+        ('unit = "batches"', 'unit = "batches"\npartitions = 4', ["sources.log: "]),
+        ('servers = "k:9092"', 'servers = "k:9092"\npercent = 0', ["destinations.mirror.percent: "]),
+        (
+            'servers = "k:9092"',
+            'servers = "k:9092"\nsecurity_protocol = "sasl_ssl"\nsasl_mechanism = "GSSAPI"',
+            ["destinations.mirror.sasl_mechanism: "],
+        ),
+    ],
+)
+def test_whole_batches_go_to_mirrors_and_nothing_else_does(before: str, after: str, wanted: list[str]) -> None:
+    found = problems(MIRROR.replace(before, after))
+    assert len(found) == len(wanted), found
+    for problem, expected in zip(found, wanted, strict=True):
+        assert problem.startswith(expected)

@@ -21,6 +21,7 @@ from headgate.config.destinations import (
     KafkaDestinationSection,
     LogDestinationSection,
     MemoryDestinationSection,
+    ShadowDestinationSection,
     TableDestinationSection,
 )
 from headgate.config.models import DeadLettersSection
@@ -32,9 +33,11 @@ from headgate.destinations.eventlog import EventLogDestination
 from headgate.destinations.kafka import KafkaOptions
 from headgate.destinations.log import LogDestination
 from headgate.destinations.memory import MemoryDestination
+from headgate.destinations.shadow import ShadowDestination
 from headgate.destinations.table import TableDestination
 from headgate.eventlog import LogOptions
 from headgate.pipeline.assemble import assemble
+from headgate.shadow.cluster import Cluster
 from headgate.sources.atproto.options import AtprotoSourceOptions
 from headgate.sources.broker.options import BrokerSourceOptions
 from headgate.sources.files.options import FileLinesOptions
@@ -61,6 +64,9 @@ ONLY_HERE = {
     "KafkaDestinationSection": {"security_protocol"},
     "KafkaSourceSection": {"security_protocol"},
     "LogDestinationSection": {"topic", "partitions", "cleanup_policy"},
+    "ShadowDestinationSection": {
+        "security_protocol", "topic_prefix", "percent", "replicas", "groups", "group_interval", "timeout",
+    },
     "BrokerDestinationSection": {"broker_schema", "topic", "payload"},
     "TableDestinationSection": {"compression"},
     "MemoryDestinationSection": {"max_rows"},
@@ -144,6 +150,9 @@ PLAIN: list[tuple[type[Section], type[Any], dict[str, str]]] = [
     (BrokerDestinationSection, BrokerDestination, {"broker_schema": "schema"} | _same("topic", "payload")),
     (TableDestinationSection, TableDestination, _same("compression")),
     (KafkaDestinationSection, KafkaOptions, _same("security_protocol")),
+    (ShadowDestinationSection, ShadowDestination, _same("topic_prefix", "percent", "replicas", "groups")),
+    (ShadowDestinationSection, ShadowDestination, {"group_interval": "group_interval_s"}),
+    (ShadowDestinationSection, Cluster, {"timeout": "timeout_s"} | _same("security_protocol")),
     (DeadLettersSection, CdcOptions, {"max_rows": "max_dead_letters", "max_bytes": "max_dead_letter_bytes"}),
     # A prefix that is not given is the slot's name.
     (DebeziumSection, DebeziumOptions, _same(*(set(DebeziumSection.model_fields) - {"topic_prefix"}))),
