@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
+from headgate.cli.shadow_cutover import cutover, plan, rollback
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.needs import Needs
 from headgate.control.stack import open_stack
@@ -21,6 +22,10 @@ from headgate.shadow.status import link_statuses
 __all__ = ["shadow"]
 
 shadow = typer.Typer(help="Topics mirrored to another Kafka: see how far, and move over.", no_args_is_help=True)
+
+shadow.command()(plan)
+shadow.command()(cutover)
+shadow.command()(rollback)
 
 LinkArgument = Annotated[
     str | None, typer.Argument(help="A link: the name of a shadow destination.", show_default="all")
