@@ -150,28 +150,20 @@ def test_live_clients_graduate(project: Project, kafka: ApacheKafka) -> None:
         wait_until(lambda: java_values(java_consumer) >= acked, TIMEOUT_S)
         assert java_values(java_consumer) == acked
         assert not [line for line in java_producer.lines if "producer_send_error" in line]
+        roll_back(project)
 
 
-def test_a_roll_back_after_the_flip_is_refused_with_what_to_do(project: Project, kafka: ApacheKafka) -> None:
-    with example(project, kafka) as (servers, _):
-        producer = python(project, "producer", servers, "orders")
-        try:
-            await_mirror(project)
-            moved = project.run("shadow", "cutover", "kafka", "--groups", "1", timeout_s=300)
-            assert moved.returncode == 0, moved.stderr
-            sent = len(producer.lines)
-            wait_until(lambda: len(producer.lines) > sent + 1, TIMEOUT_S)
-            refused = project.run("shadow", "rollback", "kafka")
-            assert refused.returncode == 5
-            assert "were written to the other cluster" in refused.stderr
-            assert "--discard" in refused.stderr
-        finally:
-            producer.stop()
-        back = project.run("shadow", "rollback", "kafka", "--discard")
-        assert back.returncode == 0, back.stderr
-        assert "restart them" in back.stderr
-        with psycopg.connect(postgres_url(project)) as connection:
-            assert connection.execute("select count(*) from kafka.moves").fetchone() == (0,)
+def roll_back(project: Project) -> None:
+    """It says first what would be left behind, and what to do."""
+    refused = project.run("shadow", "rollback", "kafka")
+    assert refused.returncode == 5
+    assert "were written to the other cluster" in refused.stderr
+    assert "--discard" in refused.stderr
+    back = project.run("shadow", "rollback", "kafka", "--discard")
+    assert back.returncode == 0, back.stderr
+    assert "restart them" in back.stderr
+    with psycopg.connect(postgres_url(project)) as connection:
+        assert connection.execute("select count(*) from kafka.moves").fetchone() == (0,)
 
 
 def postgres_url(project: Project) -> str:

@@ -392,7 +392,7 @@ with psycopg.connect(url, autocommit=True) as connection:
 """
 
 
-@pytest.mark.parametrize("steps", range(6))
+@pytest.mark.parametrize("steps", [1, 3, 4, 5])  # fenced, verified, closed, handed over
 def test_a_second_run_goes_on_where_the_first_died(
     clusters: Clusters, connection: psycopg.Connection, steps: int
 ) -> None:
