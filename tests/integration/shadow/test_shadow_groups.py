@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
@@ -38,6 +38,12 @@ def commit(servers: str, group: str, topic: str, offset: int, partition: int = 0
 def committed(servers: str, group: str) -> dict[tuple[str, int], int]:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+    try:
+        future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+            return {}  # nobody has used a group so far
+        raise
     return {(each.topic, each.partition): each.offset for each in future.result().topic_partitions}
 
 
