@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import psycopg
@@ -22,6 +22,7 @@ __all__ = [
     "append",
     "append_arguments",
     "outcomes",
+    "wake_readers",
 ]
 
 APPEND_SQL = "select error, base_offset, log_start_offset, last_stable_offset from kafka.append(%b, %b, %b)"
@@ -29,6 +30,8 @@ APPEND_SQL = "select error, base_offset, log_start_offset, last_stable_offset fr
 APPEND_IN_TRANSACTION_SQL = """
 select error, base_offset, log_start_offset, last_stable_offset from kafka.append_transactional(%b, %b, %b, %b)
 """
+_NOTIFY = "select pg_notify('kafka_log', %s)"
+_MAX_NOTIFIED = 200  # a notification has 8000 bytes
 # The batches of one call pass through memory, not through files.
 SESSION_SQL = "set work_mem = '64MB'"
 
@@ -78,6 +81,16 @@ def append_arguments(batches: Sequence[tuple[int, Batch]], *, is_durable: bool) 
 
 def outcomes(rows: Sequence[tuple[int, int, int, int]]) -> list[Outcome]:
     return [Outcome(ErrorCode(error), base, start, stable) for error, base, start, stable in rows]
+
+
+def wake_readers(connection: psycopg.Connection, ends: Mapping[int, tuple[int, int]]) -> None:
+    """Tell gateways how far partitions reach: by `part_id` the offset behind the last message, and the first.
+
+    They would find out by themselves, but only after a second.
+    """
+    told = [f"{part}:{end}:{start}" for part, (end, start) in ends.items()]
+    for first in range(0, len(told), _MAX_NOTIFIED):
+        connection.execute(_NOTIFY, [",".join(told[first : first + _MAX_NOTIFIED])])
 
 
 def _ready(connection: psycopg.Connection) -> None:

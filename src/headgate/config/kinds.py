@@ -34,7 +34,7 @@ class DestinationTable(Section):
     uses: ClassVar[Literal["postgres", "nats"] | None] = None  # the server it writes to unless it has a `url`
     has_partitions: ClassVar[bool] = True
     takes_rows: ClassVar[bool] = True  # of any source
-    takes_batches: ClassVar[bool] = False  # of sources whose rows are whole batches of messages
+    batches_from: ClassVar[tuple[str, ...]] = ()  # kinds of sources whose whole batches of messages it takes
 
     @property
     def listens_on(self) -> tuple[str, int] | None:

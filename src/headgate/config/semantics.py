@@ -71,10 +71,15 @@ class _Finder:
         """Whole batches go to a mirror as they are, and nothing else goes there."""
         for name in pipeline.destinations:
             section = self._config.destinations.get(name)
-            if section is None or (section.takes_batches if source.has_batches else section.takes_rows):
+            if section is None:
+                continue
+            if self._gets_both(name):
+                message = f"the destination {name} gets messages and whole batches"
+                yield self._problem((*path, "destinations"), message, "give one of them a destination of its own")
+            if source.type in section.batches_from if source.has_batches else section.takes_rows:
                 continue
             if source.has_batches:
-                message = f"the destination {name} ({section.type}) takes no whole batches"
+                message = f"the destination {name} ({section.type}) takes no whole batches of {source.type}"
                 remedy = f'set unit = "messages" in [sources.{pipeline.source}], or use a destination of type shadow'
             else:
                 message = f"the destination {name} ({section.type}) takes whole batches alone"
@@ -85,6 +90,12 @@ class _Finder:
                 if key in pipeline.model_fields_set:
                     message = "whole batches go as they are"
                     yield self._problem((*path, key), message, f"take {key} out, or read messages instead of batches")
+
+    def _gets_both(self, destination: str) -> bool:
+        """Whether rows of a destination are whole batches in one pipeline, and something else in another."""
+        writers = [each for each in self._config.pipelines.values() if destination in each.destinations]
+        sources = [self._config.sources.get(each.source) for each in writers]
+        return len({each.has_batches for each in sources if each is not None}) > 1
 
     def _needs_topic(self, path: KeyPath, pipeline: PipelineSection) -> Iterator[Problem]:
         """Rows of a CDC source know their topic and payload; others must be told."""

@@ -29,6 +29,7 @@ class DestinationContext:
     spark_master: str = "local[*]"
     is_alone: bool = False  # one CDC pipeline writes to it, and nobody else; only then is there one order of all rows
     has_streams: bool = False  # rows may name a stream
+    has_batches: bool = False  # rows are whole batches of messages
 
     def database(self, own: SecretStr | None) -> str:
         """Return the URL of the destination's own server if it names one, otherwise that of `[postgres]`."""

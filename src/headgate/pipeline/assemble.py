@@ -187,6 +187,7 @@ def _destination_context(
         spark_master=config.spark.master,
         is_alone=name in _fed_by_cdc(config),
         has_streams=any(each.names_streams for each in writers),
+        has_batches=any(each.source in config.sources and config.sources[each.source].has_batches for each in writers),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from headgate.model import ConfigError
 from headgate.wire.kafka.login import MECHANISMS
@@ -39,6 +40,25 @@ class Cluster:
             raise _wrong("user", "name a user, or use a security_protocol without sasl")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise _wrong("tls_cert", "tls_cert and tls_key go together")
+
+    @classmethod
+    def from_librdkafka(cls, settings: Mapping[str, str], timeout_s: float = 10.0) -> Self:
+        """Return the cluster that a client of librdkafka's would reach with these settings."""
+        own = {
+            "bootstrap.servers": "servers",
+            "security.protocol": "security_protocol",
+            "sasl.mechanism": "sasl_mechanism",
+            "sasl.mechanisms": "sasl_mechanism",
+            "sasl.username": "user",
+            "sasl.password": "password",
+            "ssl.ca.location": "tls_ca",
+            "ssl.certificate.location": "tls_cert",
+            "ssl.key.location": "tls_key",
+        }
+        given: dict[str, Any] = {own[name]: value for name, value in settings.items() if name in own}
+        protocol = str(given.get("security_protocol", "plaintext")).lower()
+        more = tuple(sorted((name, value) for name, value in settings.items() if name not in own))
+        return cls(**given | {"security_protocol": protocol}, settings=more, timeout_s=timeout_s)
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

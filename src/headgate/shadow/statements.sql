@@ -136,3 +136,25 @@ join kafka.shadow_partitions as s on s.topic = t.name and s.topic_uuid = t.uuid 
 left join kafka.shadow_groups as g
   on (g.link, g.group_id, g.topic, g.partition) = (s.link, o.group_id, s.topic, s.partition)
 where s.link = %s order by 1, 2, 3
+
+-- name: lock_partition
+-- Whoever else brings the same batches waits, and finds them there.
+select from kafka.shadow_partitions where link = %s and topic = %s and partition = %s for update
+
+-- name: pass_fence
+-- Messages that were written to the other cluster since a topic has moved there belong to the topic.
+select set_config('kafka.passes', 'on', true)
+from kafka.topics as t join kafka.moves as m on m.topic_id = t.id join kafka.shadow_links as l on l.name = m.link
+where t.name = %s and t.move_state = 'moved' and l.cluster_id = %s
+
+-- name: mirrored_there
+-- Where a partition ends, and up to where links have mirrored it to a cluster; null: none has.
+select p.next_offset, (
+  select max(s.ext_next) from kafka.shadow_partitions as s join kafka.shadow_links as l on l.name = s.link
+  where s.topic = t.name and s.topic_uuid = t.uuid and s.ext_topic = t.name and s.partition = p.index
+    and l.direction = 'out' and l.cluster_id = c.cluster_id)
+from (values (%s, %s::int, %s)) as c(topic, partition, cluster_id)
+join kafka.topics as t on t.name = c.topic join kafka.partitions as p on p.topic_id = t.id and p.index = c.partition
+
+-- name: producers_to
+select producer_id from kafka.shadow_links where direction = 'out' and cluster_id = %s and producer_id is not null

@@ -40,6 +40,11 @@ class TopicsSection(SourceTable):
         le=1024,
         description="Tasks that read a batch, if more than the topics' own.",
     )
+    unit: Literal["messages", "batches"] = option(
+        KafkaSourceOptions,
+        "unit",
+        description="What a row is: a message, or a whole batch of them as it is stored, for a mirror.",
+    )
     poll_interval: Duration = option(
         KafkaSourceOptions,
         "poll_interval_ms",
@@ -49,6 +54,16 @@ class TopicsSection(SourceTable):
     fail_on_data_loss: bool = option(
         KafkaSourceOptions, "fail_on_data_loss", description="Whether messages gone before they were read are an error."
     )
+
+    @property
+    def has_batches(self) -> bool:
+        return self.unit == "batches"
+
+    @model_validator(mode="after")
+    def _batches_in_order(self) -> Self:
+        if self.has_batches and self.partitions:
+            raise ValueError('with unit = "batches" each partition is read by one task: leave partitions out')
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_choose(self) -> Self:

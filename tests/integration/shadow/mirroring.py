@@ -12,36 +12,35 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.cimpl import TopicPartition
 
-from headgate.destinations.base import SendResult
+from headgate.destinations.base import Destination, SendResult
+from headgate.destinations.log import LogDestination
 from headgate.destinations.shadow import ShadowDestination
 from headgate.model import HeadgateError, Retry, record
 from headgate.shadow.cluster import Cluster
 from headgate.sources.kafka.datasource import WholeBatchesReader
+from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.kafka.whole_cluster import KafkaBatches
 from headgate.sources.log.options import LogSourceOptions
 from headgate.sources.log.tables import LogTables
 
-__all__ = ["Mirror", "consumed", "offsets_by_map"]
+__all__ = ["Mirror", "WayBack", "consumed", "offsets_by_map"]
 
 TIMEOUT_S = 30.0
 
 
-class Mirror:
-    """One link from a database to a cluster."""
+class Driven:
+    """A reader and a destination, driven as Spark would."""
 
-    def __init__(self, url: str, servers: str, *, name: str = "mirror", topics: str = ".*", **more: Any) -> None:
-        cluster = Cluster(servers=servers, **more.pop("cluster", {}))
-        self.url, self.name = url, name
-        self.destination = ShadowDestination(name, url, cluster, **more)
-        self._options = LogSourceOptions.from_spark({"url": url, "subscribePattern": topics, "unit": "batches"})
-        self.reached: dict[str, Any] | None = None
+    name: str
+    destination: Destination
+    reached: dict[str, Any] | None = None
 
-    def ensure(self) -> Mirror:
-        self.destination.ensure()
-        return self
+    def _reader(self) -> WholeBatchesReader:
+        raise NotImplementedError
 
     def run(self) -> SendResult:
         """Mirror what there is; what fails is not noted as done, and comes again."""
-        reader = WholeBatchesReader(LogTables(self._options), self._options)
+        reader = self._reader()
         start = self.reached if self.reached is not None else reader.initialOffset()
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         total = SendResult(self.name, 0, 0)
@@ -51,6 +50,7 @@ class Mirror:
                     sender.send(delivered(batch))
                 total = total.plus(sender.finish())
         self.reached = end
+        reader.stop()
         return total
 
     def to_the_end(self) -> SendResult:
@@ -61,6 +61,36 @@ class Mirror:
             if self.reached == more:
                 return total
         raise AssertionError
+
+
+class WayBack(Driven):
+    """One link from a cluster into a database."""
+
+    def __init__(self, url: str, servers: str, topics: str, *, name: str = "back") -> None:
+        self.name = name
+        self.destination = LogDestination(name, url, batches=True)
+        options = {"kafka.bootstrap.servers": servers, "subscribePattern": topics, "unit": "batches"}
+        self._options = KafkaSourceOptions.from_spark(options)
+
+    def _reader(self) -> WholeBatchesReader:
+        return WholeBatchesReader(KafkaBatches(self._options), self._options)
+
+
+class Mirror(Driven):
+    """One link from a database to a cluster."""
+
+    def __init__(self, url: str, servers: str, *, name: str = "mirror", topics: str = ".*", **more: Any) -> None:
+        cluster = Cluster(servers=servers, **more.pop("cluster", {}))
+        self.url, self.name = url, name
+        self.destination: ShadowDestination = ShadowDestination(name, url, cluster, **more)
+        self._options = LogSourceOptions.from_spark({"url": url, "subscribePattern": topics, "unit": "batches"})
+
+    def ensure(self) -> Mirror:
+        self.destination.ensure()
+        return self
+
+    def _reader(self) -> WholeBatchesReader:
+        return WholeBatchesReader(LogTables(self._options), self._options)
 
 
 def delivered(batch: pa.RecordBatch) -> pa.RecordBatch:

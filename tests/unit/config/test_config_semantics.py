@@ -166,7 +166,7 @@ destinations = ["mirror"]
         (
             'type = "shadow"\nservers = "k:9092"',
             'type = "discard"',
-            ["pipelines.shadow.destinations: the destination mirror (discard) takes no whole batches"],
+            ["pipelines.shadow.destinations: the destination mirror (discard) takes no whole batches of log"],
         ),
         (
             'source = "log"',

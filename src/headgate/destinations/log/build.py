@@ -11,4 +11,6 @@ __all__ = ["build"]
 
 def build(section: LogDestinationSection, context: DestinationContext) -> LogDestination:
     url, exclusive = context.database(section.url), context.exclusive(section.exclusive)
-    return LogDestination(context.name, url, section.topic, section.partitions, exclusive, section.cleanup_policy)
+    return LogDestination(
+        context.name, url, section.topic, section.partitions, exclusive, section.cleanup_policy, context.has_batches
+    )

@@ -41,6 +41,7 @@ class LogDestination(Destination):
     partitions: int = 1  # of topics that no route asks for with a number of its own
     exclusive: bool = False
     cleanup_policy: str = "delete"  # of topics that are made here
+    batches: bool = False  # its rows are whole batches of another cluster: see destinations/log/returning.py
 
     def ensure(self) -> None:
         """Make the schema `kafka`, or bring it up to date."""
@@ -85,8 +86,14 @@ class LogDestination(Destination):
 
     @contextmanager
     def open(self, lane: Lane = OWN_LANE) -> Iterator[Sender]:
+        from headgate.destinations.log.returning import ReturningSender
         from headgate.destinations.log.sender import LogSender  # brings a compiler, which only executors need
 
+        if self.batches:
+            with self._connected() as connection:
+                connection.execute(SESSION_SQL)
+                yield ReturningSender(self.name, connection)
+            return
         if self.exclusive and not lane.share:
             check_one_task(lane)
         with self._connected() as connection:

@@ -18,6 +18,8 @@ class LogDestinationSection(DestinationTable):
 
     uses: ClassVar[Literal["postgres"]] = "postgres"
 
+    batches_from: ClassVar[tuple[str, ...]] = ("kafka",)
+
     type: Literal["log"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`.")
     url_file: Path | None = Field(None, description="Read `url` from this file.")

@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.commitlog.append import Outcome, append
+from headgate.commitlog.append import Outcome, append, wake_readers
 from headgate.commitlog.prepare import Batch, prepare
 from headgate.commitlog.topics import LogTopic, ensure_topic
 from headgate.destinations.base import Lane, SendResult
@@ -31,8 +31,6 @@ from headgate.wire.kafka.refusal import Refused
 __all__ = ["LogSender"]
 
 _BATCH_BYTES = 512 << 10
-_NOTIFY = "select pg_notify('kafka_log', %s)"
-_MAX_NOTIFIED = 200  # a notification has 8000 bytes
 _RECORD = """
 update kafka.deliveries as d set last_id = new.last_id
 from unnest(%s::int[], %s::text[]) as new (part_id, last_id)
@@ -76,7 +74,7 @@ class LogSender(ChunkSender):
 
     def finish(self) -> SendResult:
         result = super().finish()
-        self._wake_readers()
+        wake_readers(self._connection, self._ends)
         return result
 
     def _write(self, table: pa.Table) -> None:
@@ -160,9 +158,3 @@ class LogSender(ChunkSender):
         if self._is_ordered:
             raise error  # what comes behind must not be recorded as done
         super()._fail(topic, rows, error)
-
-    def _wake_readers(self) -> None:
-        """Gateways would find the messages by themselves, but only after a second."""
-        ends = [f"{part}:{end}:{start}" for part, (end, start) in self._ends.items()]
-        for start in range(0, len(ends), _MAX_NOTIFIED):
-            self._connection.execute(_NOTIFY, [",".join(ends[start : start + _MAX_NOTIFIED])])

@@ -19,7 +19,7 @@ class ShadowDestinationSection(DestinationTable, KafkaConnection):
 
     uses: ClassVar[Literal["postgres"]] = "postgres"
     takes_rows: ClassVar[bool] = False
-    takes_batches: ClassVar[bool] = True
+    batches_from: ClassVar[tuple[str, ...]] = ("log",)
 
     type: Literal["shadow"]
     url: SecretText | None = Field(None, description="Another server than `[postgres]`: that of the log.")

@@ -19,8 +19,10 @@ from pyspark.sql.types import StructType
 from headgate.model import StateError
 from headgate.sources.kafka.cluster import KafkaTopics
 from headgate.sources.kafka.offsets import Bounds, Partition, Range, Reached, lost, next_end, parse_start, ranges
-from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.kafka.options import BATCHES, KafkaSourceOptions
 from headgate.sources.kafka.rows import SCHEMA
+from headgate.sources.kafka.whole import BATCH_SCHEMA
+from headgate.sources.kafka.whole_cluster import KafkaBatches
 from headgate.sources.resting import Resting
 
 __all__ = ["KafkaTopicsDataSource", "Reading", "Topics", "TopicsStreamReader", "WholeBatchesReader"]
@@ -60,11 +62,13 @@ class KafkaTopicsDataSource(DataSource):
         return "kafkatopics"
 
     def schema(self) -> str:
-        KafkaSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
-        return SCHEMA
+        options = KafkaSourceOptions.from_spark(self.options)  # a mistake is found before the query starts
+        return BATCH_SCHEMA if options.unit == BATCHES else SCHEMA
 
     def streamReader(self, schema: StructType) -> TopicsStreamReader:
         options = KafkaSourceOptions.from_spark(self.options)
+        if options.unit == BATCHES:
+            return WholeBatchesReader(KafkaBatches(options), options)
         return TopicsStreamReader(KafkaTopics(options), options)
 
 

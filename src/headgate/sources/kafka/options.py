@@ -27,6 +27,7 @@ class KafkaSourceOptions:
     max_offsets_per_trigger: int = 100_000
     min_partitions: int = 0  # more tasks than there are partitions, if that many are wanted
     poll_interval_ms: int = 100  # milliseconds between two looks at topics that had nothing new
+    unit: str = "messages"  # or batches: a row is one stored batch, whole
     fail_on_data_loss: bool = True  # whether messages that are gone before they were read stop the stream
     group_id: str = ""  # the group that is told what was delivered, for people who watch its lag
     request_timeout_ms: int = 30_000
@@ -42,6 +43,7 @@ class KafkaSourceOptions:
         check_topics(parsed.subscribe, parsed.subscribe_pattern, _WHERE)
         if not settings.get("bootstrap.servers"):
             raise UsageError("no servers are given", where=_WHERE, remedy='add .option("kafka.bootstrap.servers", ...)')
+        check_unit(parsed.unit, parsed.min_partitions, _WHERE)
         if not parsed.max_offsets_per_trigger:
             raise UsageError("a batch needs a message", where=_WHERE, remedy="let maxOffsetsPerTrigger be 1 at least")
         values = {name: getattr(parsed, name) for name in cls.__slots__}

@@ -9,7 +9,8 @@ from typing import Any
 from headgate.sources.base import Lag, Offset
 from headgate.sources.kafka.cluster import KafkaTopics
 from headgate.sources.kafka.offsets import Bounds, Partition, Reached, parse_start
-from headgate.sources.kafka.options import KafkaSourceOptions
+from headgate.sources.kafka.options import BATCHES, KafkaSourceOptions
+from headgate.sources.kafka.whole_cluster import KafkaBatches
 from headgate.sources.polled import PolledSource
 
 __all__ = ["KafkaSource", "topics_lag", "topics_reached"]
@@ -24,6 +25,7 @@ class KafkaSource(PolledSource):
         super().__init__(name, options, origin)
         self._options = KafkaSourceOptions.from_spark(options)
         self._topics = KafkaTopics(self._options)
+        self.has_envelope = self._options.unit == BATCHES
 
     def commit(self, end: Offset) -> None:
         self._topics.commit(Reached.from_offset(end))
@@ -33,13 +35,18 @@ class KafkaSource(PolledSource):
 
     def check(self) -> str:
         try:
-            return f"{len(self._topics.bounds())} partitions"
+            return f"{len(self._bounds())} partitions"
         finally:
             self._topics.close()
 
+    def _bounds(self) -> dict[Partition, Bounds]:
+        """By a client of its own: that of `commit` is used by another thread."""
+        kind = KafkaBatches if self._options.unit == BATCHES else KafkaTopics
+        with closing(kind(self._options)) as topics:
+            return topics.bounds()
+
     def lag(self, end: Offset | None) -> Lag:
-        with closing(KafkaTopics(self._options)) as topics:  # not those of `commit`, which another thread uses
-            return topics_lag(end, topics.bounds(), self._options.starting_offsets)
+        return topics_lag(end, self._bounds(), self._options.starting_offsets)
 
     def reached(self, end: Offset) -> dict[str, Any]:
         return topics_reached(end)

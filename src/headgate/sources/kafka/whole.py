@@ -1,14 +1,17 @@
 """Record batches as rows: each is a stored batch, whole, in its place; nothing of it is read but its header.
 
 Behind the last batch of a range may come a row without bytes: it says that there is nothing more up to an offset, which
-markers of transactions, aborted messages and compaction leave unsaid otherwise.
+markers of transactions, aborted messages and compaction leave unsaid otherwise. In front of batches of another cluster
+is a row that says which one that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
+import msgspec
 import pyarrow as pa
 
 from headgate.model import DataError
@@ -16,7 +19,7 @@ from headgate.model.record import OP, PAYLOAD, POSITION, TOPIC
 from headgate.sources.kafka.offsets import Partition
 from headgate.sources.kafka.rows import positions
 
-__all__ = ["BATCH_SCHEMA", "Place", "Whole", "place_of", "to_rows"]
+__all__ = ["BATCH_SCHEMA", "Facts", "Place", "Whole", "place_of", "read_facts", "to_rows"]
 
 BATCH_SCHEMA = (
     f"topic string, partition int, base_offset bigint, last_offset bigint, {TOPIC} string, {PAYLOAD} binary, "
@@ -31,6 +34,24 @@ class Whole(NamedTuple):
     base_offset: int
     last_offset: int
     data: bytes
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a row in front of batches of another cluster says: whose they are."""
+
+    cluster_id: str
+    servers: str
+    topic_uuid: UUID | None
+    partitions: int
+
+    def at(self, offset: int) -> Whole:
+        """Return the row; it begins with a brace, as no batch does."""
+        return Whole(offset, offset, msgspec.json.encode(self))
+
+
+def read_facts(data: bytes) -> Facts | None:
+    """Return what such a row says; None if it is a batch."""
+    return msgspec.json.decode(data, type=Facts) if data.startswith(b"{") else None
 
 
 class Place(NamedTuple):
