@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -22,9 +22,9 @@ from headgate.embedded import Endpoints
 from headgate.model import StateError
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
-from headgate.shadow.cutover.plan import Part, progress
-from headgate.shadow.cutover.verify import committed_records
+from headgate.shadow.cutover.plan import progress
 from tests.gateway.servers import GatewayThread, new_database, running
+from tests.integration.shadow.mirroring import Mirror, WayBack
 
 TIMEOUT_S = 60.0
 LINK = "to-kafka"
@@ -62,16 +62,15 @@ def clusters(endpoints: Endpoints) -> Iterator[Clusters]:
         yield Clusters(here, opened.enter_context(running(there_url)), here_url)
 
 
-class Mirror:
-    """Copies what is committed, message by message, and keeps the map: this is about clients, not about the copy."""
+class Mirroring:
+    """The mirror, again and again, in a thread of its own."""
 
     def __init__(self, clusters: Clusters) -> None:
-        self._url = clusters.url
-        self._writer = Producer({"bootstrap.servers": clusters.there.bootstrap, "enable.idempotence": True})
+        self._mirror = Mirror(clusters.url, clusters.there.bootstrap, name=LINK).ensure()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Mirror:
+    def __enter__(self) -> Mirroring:
         self._thread.start()
         return self
 
@@ -80,45 +79,12 @@ class Mirror:
         self._thread.join(TIMEOUT_S)
 
     def _run(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            while not self._is_over.wait(0.02):
-                topics = [name for (name,) in connection.execute("select name from kafka.topics")]
-                for part in progress(connection, LINK, topics):
-                    self._copy(connection, part)
-
-    def _copy(self, connection: psycopg.Connection, part: Part) -> None:
-        records = list(committed_records(connection, replace(part, mirrored_to=part.stable_offset), part.mirrored_to))
-        there: list[int] = []
-
-        def delivered(error: KafkaError | None, sent: Message) -> None:
-            assert error is None
-            there.append(sent.offset() or 0)
-
-        for record in records:
-            self._writer.produce(
-                part.topic,
-                record.value,
-                record.key,
-                partition=part.partition,
-                timestamp=record.timestamp,
-                on_delivery=delivered,
-            )
-        assert self._writer.flush(TIMEOUT_S) == 0
-        offsets = [record.offset for record in records]
-        ext_next = there[-1] + 1 if there else part.ext_next
-        with connection.transaction():
-            update = (
-                "update kafka.shadow_partitions set mirrored_to = %s, ext_next = %s"
-                " where link = %s and topic = %s and partition = %s"
-            )
-            connection.execute(update, [part.stable_offset, ext_next, LINK, part.topic, part.partition])
-            ends = [offset + 1 for offset in offsets]
-            mapped = [LINK, part.topic, part.partition, offsets, ends, there]
-            connection.execute("select kafka.shadow_map(%s, %s, %s, %s, %s, %s)", mapped)
+        while not self._is_over.wait(0.02):
+            self._mirror.run()
 
 
 def prepare(clusters: Clusters, topic: str) -> None:
-    """A topic on both sides, with other offsets there, and a link between them."""
+    """A topic on both sides, with other offsets there, and a link between them that has seen it."""
     for gateway in (clusters.here, clusters.there):
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
@@ -131,18 +97,7 @@ def prepare(clusters: Clusters, topic: str) -> None:
     ends = [TopicPartition(topic, number, 7 + number) for number in range(PARTITIONS)]
     for future in admin.delete_records(ends).values():
         future.result(TIMEOUT_S)
-    with psycopg.connect(clusters.url, autocommit=True) as connection:
-        cluster_id = clusters.target.cluster()["cluster_id"]
-        connection.execute(
-            "insert into kafka.shadow_links (name, servers, cluster_id) values (%s, %s, %s)",
-            [LINK, clusters.there.bootstrap, cluster_id],
-        )
-        for number in range(PARTITIONS):
-            connection.execute(
-                "insert into kafka.shadow_partitions (link, topic, partition, topic_uuid, ext_topic, mirrored_to,"
-                " ext_next) select %s, name, %s, uuid, name, 0, %s from kafka.topics where name = %s",
-                [LINK, number, 7 + number, topic],
-            )
+    Mirror(clusters.url, clusters.there.bootstrap, name=LINK).ensure().run()
 
 
 @dataclass
@@ -240,7 +195,7 @@ def test_live_clients_move_and_nothing_is_lost_or_doubled(clusters: Clusters, pr
         threading.Thread(target=traffic.consume, args=(clusters.here.bootstrap, topic, group, stop), kwargs=settings)
         for _ in range(2)
     ]
-    with Mirror(clusters), threads(producing, *consuming):
+    with Mirroring(clusters), threads(producing, *consuming):
         try:
             traffic.await_read(500)
             with psycopg.connect(clusters.url, autocommit=True) as connection:
@@ -309,7 +264,7 @@ def test_open_transactions_end_before_their_topics_leave(clusters: Clusters, con
     assert left_open.flush(TIMEOUT_S) == 0
     done.commit_transaction(TIMEOUT_S)
     said: list[str] = []
-    with Mirror(clusters):
+    with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, ["orders"], patience=QUICK, tell=said.append)
     assert any("aborting 1 transactions" in each for each in said), said
     assert values_of(clusters.there.bootstrap, "orders", 1) == [b"paid"]
@@ -331,7 +286,7 @@ def test_a_mirror_that_stands_still_lifts_the_fence(clusters: Clusters, connecti
 def test_a_difference_lifts_the_fence(clusters: Clusters, connection: psycopg.Connection) -> None:
     prepare(clusters, "orders")
     write(clusters.here.bootstrap, "orders", b"one", b"two")
-    with Mirror(clusters):
+    with Mirroring(clusters):
         for _ in iter(lambda: sum(part.lag for part in progress(connection, LINK, ["orders"])), 0):
             pass
     write(clusters.there.bootstrap, "orders", b"somebody else")
@@ -402,7 +357,7 @@ def test_a_second_run_goes_on_where_the_first_died(
     consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": "billing"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
     consumer.close()
-    with Mirror(clusters):
+    with Mirroring(clusters):
         command = [sys.executable, "-c", _DIE, clusters.url, clusters.there.bootstrap, str(steps)]
         died = subprocess.run(command, timeout=TIMEOUT_S, capture_output=True, text=True, check=False)
         assert died.returncode == 137, died.stderr
@@ -421,7 +376,7 @@ def test_a_roll_back_before_the_flip_costs_nothing(
     prepare(clusters, "orders")
     write(clusters.here.bootstrap, "orders", b"one")
     start_group(clusters, "orders", "billing")
-    with Mirror(clusters):
+    with Mirroring(clusters):
         command = [sys.executable, "-c", _DIE, clusters.url, clusters.there.bootstrap, str(steps)]
         subprocess.run(command, timeout=TIMEOUT_S, capture_output=True, check=False)
         assert roll_back(connection, clusters.target, LINK) == ["orders"]
@@ -437,7 +392,7 @@ def test_a_roll_back_after_the_flip_loses_nothing_unless_told_to(
     prepare(clusters, "orders")
     write(clusters.here.bootstrap, "orders", b"one", b"two")
     start_group(clusters, "orders", "billing")
-    with Mirror(clusters):
+    with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
     write(clusters.there.bootstrap, "orders", b"three")
     reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "group.id": "billing"})
@@ -469,10 +424,29 @@ def test_a_transaction_spans_no_two_clusters(clusters: Clusters, connection: psy
     prepare(clusters, "orders")
     producer = Producer({"bootstrap.servers": clusters.here.bootstrap, "transactional.id": "till-1"})
     producer.init_transactions(TIMEOUT_S)
-    with Mirror(clusters):
+    with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
     producer.begin_transaction()
     producer.produce("orders", b"never", b"k", partition=0)
     with pytest.raises(KafkaException, match="INVALID_"):
         producer.commit_transaction(TIMEOUT_S)
     assert clusters.target.ends([("orders", 0)]) == {("orders", 0): 7}
+
+
+def test_what_was_written_over_there_comes_back(clusters: Clusters, connection: psycopg.Connection) -> None:
+    """The whole way and back: every message once, and the group at its next one."""
+    prepare(clusters, "orders")
+    write(clusters.here.bootstrap, "orders", b"one", b"two")
+    start_group(clusters, "orders", "billing")
+    with Mirroring(clusters):
+        cut_over(connection, clusters.target, LINK, patience=QUICK)
+    write(clusters.there.bootstrap, "orders", b"three", b"four")
+    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "group.id": "billing"})
+    reader.commit(offsets=[TopicPartition("orders", 0, 10)], asynchronous=False)  # it has read three
+    reader.close()
+    back = WayBack(clusters.url, clusters.there.bootstrap, "orders")
+    back.to_the_end()
+    roll_back(connection, clusters.target, LINK)
+    assert group_offsets(clusters.here.bootstrap, "billing")[("orders", 0)] == 3
+    write(clusters.here.bootstrap, "orders", b"five")
+    assert values_of(clusters.here.bootstrap, "orders", 5) == [b"one", b"two", b"three", b"four", b"five"]
