@@ -188,19 +188,23 @@ class PipelineQuery:
             self._following.halt()
             self._spec.source.wake()
 
-    def record_progress(self) -> None:
-        """Record how far the batch that follows its source has come; what fails is told, and tried again."""
+    def record_progress(self) -> bool:
+        """Record how far the batch that follows its source has come; return whether that is news.
+
+        What fails is told, and tried again.
+        """
         batches = self._batches
         if not (self._following and batches and batches.under_way is not None):
-            return
+            return False
         progress = self._following.progress(batches.under_way)
         self.is_following = False
         if progress is None:
-            return
+            return False
         now = time.monotonic()
-        if progress is self._recorded and now < self._lag_at:
+        is_news = progress is not self._recorded
+        if not is_news and now < self._lag_at:
             self.is_following = True
-            return
+            return False
         try:
             batches.record(progress)
             self.is_following = True
@@ -209,6 +213,7 @@ class PipelineQuery:
         except HeadgateError as error:
             self._reporter.failed(error.at(self._spec.where))
             _log.warning("progress is not recorded", extra={"pipeline": self._spec.name, "error": error.as_dict()})
+        return is_news
 
     def _send(self, frame: DataFrame, batch_id: int) -> BatchResult:
         destinations = self._spec.destinations

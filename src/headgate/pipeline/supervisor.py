@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _BACKOFF_FIRST_S = 0.5
 _BACKOFF_MOST_S = 30.0
 _HEALTHY_AFTER_S = 60.0  # a run this long clears the backoff
-_POLL_S = 0.25
+_POLL_S, _IDLE_POLL_S = 0.25, 1.0  # of a batch that follows its source: while it brings something, and else
 _SETTLE_EVERY_S = 1.0
 
 
@@ -207,12 +207,14 @@ class Supervisor:
         if self.reporter.report.status is Status.STARTING:
             self.reporter.started()
         settle_at = time.monotonic() + _SETTLE_EVERY_S
+        poll_s = _POLL_S
         while not (self._stop.is_set() or self._pause.is_set() or self._again.is_set()):
-            self._command.wait(_POLL_S)
+            self._command.wait(poll_s)
             self._command.clear()
             if query.ended():
                 return
-            query.record_progress()
+            is_busy = query.record_progress() or self._is_troubled or not turn.is_over
+            poll_s = _POLL_S if is_busy else _IDLE_POLL_S
             turn.end_if(lambda: query.has_looked or bool(query.progress()))
             if time.monotonic() >= settle_at:
                 query.settle()

@@ -35,6 +35,11 @@ class Turn:
         self._free = free
         self._deadline = time.monotonic() + patience_s
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether the next one may have started."""
+        return self._free is None
+
     def end_if(self, is_over: Callable[[], bool]) -> None:
         """Let the next one start if this one is over, which is asked only as long as it matters."""
         if self._free is not None and (time.monotonic() > self._deadline or is_over()):

@@ -104,10 +104,10 @@ class ReplicationConnection:
             self._fail_while_streaming(self._pg.get_result())
         return None
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for more bytes, or for the time to pass."""
-        ready, _, _ = select.select([self._pg.socket], [], [], timeout_s)
-        if ready:
+    def wait(self, timeout_s: float, *others: int) -> None:
+        """Wait for more bytes, for the time to pass, or until one of the other descriptors can be read."""
+        ready, _, _ = select.select([self._pg.socket, *others], [], [], timeout_s)
+        if self._pg.socket in ready:
             try:
                 self._pg.consume_input()
             except psycopg.Error as error:

@@ -30,7 +30,7 @@ _TRIES = 5
 _BACKOFF_S = 1.0
 _CHUNK_ROWS = 10_000
 _MOST_CHUNK_ROWS = 1_000_000
-_SCHEMAS_S = 0.5
+_SCHEMAS_S = 2.0
 METHODS = ("export", "filter", "watermark")
 
 

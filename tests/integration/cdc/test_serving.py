@@ -106,23 +106,27 @@ def test_nobody_there_is_told_with_what_to_do(server: SpoolServer) -> None:
     assert "shared_data_dir" in caught.value.remedy
 
 
+def _is_greeted(asking: socket.socket, server: SpoolServer) -> bool:
+    asking.settimeout(0.5)
+    asking.connect(server.served[:2])
+    try:
+        return bool(asking.recv(1))
+    except TimeoutError:
+        return False
+
+
 def test_a_want_of_descriptors_passes(server: SpoolServer) -> None:
     """The thread that accepts connections must not end with the first one that it cannot take."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    expected, refused = socket.socket(), socket.socket()
+    asking = [socket.socket() for _ in range(3)]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit[1]))  # no number is free, whatever is open
-        expected.settimeout(30)
-        expected.connect(server.served[:2])
-        assert expected.recv(1)  # Linux had set a number aside when it began to wait
-        refused.settimeout(0.5)
-        refused.connect(server.served[:2])
-        with pytest.raises(TimeoutError):
-            refused.recv(1)
+        # The first may be taken: Linux sets a number aside when the thread begins to wait.
+        assert not all(_is_greeted(each, server) for each in asking)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
-        expected.close()
-        refused.close()
+        for each in asking:
+            each.close()
     assert read_served(server.served, "00000001.seg", 0, 4) == DATA[:4]
 
 

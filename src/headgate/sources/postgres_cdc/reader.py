@@ -49,7 +49,8 @@ _LSN = struct.Struct("!Q")
 
 _STATUS_S = 1.0  # how often confirmed positions are passed on; keepalives are answered at once
 _CONFIRM_S = 0.5
-_IDLE_S = 0.25
+_LEAST_REST_S = 0.01
+_FULL_S = 0.05  # between two looks at a spool that is full
 _FRAMES_PER_TURN = 4096
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MOST_S = 10.0
@@ -190,9 +191,14 @@ class Reader:
                     failpoint("reader.spooled")
                 self._report(link, intake, force=now - self._told_at >= _STATUS_S)
             if drained:
-                link.wait(min(_IDLE_S, self._options.heartbeat_ms / 1000 or _IDLE_S))
+                link.wait(self._rest_s(), sys.stdin.fileno())
                 self._pause(0)
         self._report(link, intake, force=True)
+
+    def _rest_s(self) -> float:
+        """How long there is nothing to do unless something comes."""
+        status_s = self._told_at + _STATUS_S - time.monotonic()
+        return max(min(status_s, self._options.heartbeat_ms / 1000 or status_s), _LEAST_REST_S)
 
     def _beat(self) -> None:
         """A heartbeat comes through the stream like everything else: in order, once, and behind what was before it."""
@@ -276,7 +282,7 @@ class Reader:
         self._spool.flush()  # the pipeline can confirm only what it sees
         self._report(link, intake, force=time.monotonic() - self._told_at >= _STATUS_S)
         self._tell(status="waiting", error=None)
-        self._pause(_IDLE_S / 5)
+        self._pause(_FULL_S)
 
     def _tell(self, **changes: object) -> None:
         spool = self._spool
