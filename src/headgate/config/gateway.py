@@ -54,6 +54,8 @@ class GatewaySection(Section):
     idle_timeout: Duration = Field(600.0, gt=0, description="Close connections that are silent for so long.")
     stop_grace: Duration = Field(10.0, description="How long a stop waits for requests that were accepted.")
 
+    audit: bool = Field(True, description="Log logins, refusals and administrative changes as `headgate.audit`.")
+
     @property
     def hosts(self) -> tuple[str, ...]:
         return (self.host,) if isinstance(self.host, str) else self.host

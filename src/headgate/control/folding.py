@@ -20,6 +20,7 @@ _REMIND_EVERY_S = 60.0
 _ENDED_AFTER_S = 45.0  # more than the longest pause between two attempts of whatever is tried again
 _MOST_LINES = 1000
 _PERIODIC = frozenset({"METRICS"})  # lines that are meant to come again and again
+_KEPT = frozenset({"headgate.audit"})  # a logger of which every line counts; it has limits of its own
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -69,7 +70,7 @@ class FoldingFilter(logging.Filter):
             self._handler.release()
 
     def _shown(self, record: logging.LogRecord, now: float) -> bool:
-        if record.msg in _PERIODIC:
+        if record.msg in _PERIODIC or record.name in _KEPT:
             return True
         key = _key(record)
         line = self._lines.get(key)

@@ -126,6 +126,7 @@ _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
         "Connections closed at once, because there were too many.",
         "refused_connections_total",
     ),
+    (CounterMetricFamily, names.GATEWAY_DENIED, "Requests that their principal may not make.", "denied_total"),
     (CounterMetricFamily, names.GATEWAY_RECEIVED_BYTES, "Bytes from Kafka clients.", "received_bytes"),
     (CounterMetricFamily, names.GATEWAY_SENT_BYTES, "Bytes to Kafka clients.", "sent_bytes"),
     (CounterMetricFamily, names.GATEWAY_RESTARTS, "Times the gateway was started again.", "restarts_total"),
@@ -375,6 +376,14 @@ class _Gateway(Collector):
         for api, error, count in told.get("requests", ()):
             requests.add_metric([api, error], count)
         yield requests
+        logins = CounterMetricFamily(
+            names.GATEWAY_LOGINS,
+            "Logins of Kafka clients, by mechanism and outcome.",
+            labels=[names.MECHANISM_LABEL, names.OUTCOME_LABEL],
+        )
+        for mechanism, outcome, count in told.get("logins", ()):
+            logins.add_metric([mechanism, outcome], count)
+        yield logins
         troubles = GaugeMetricFamily(names.GATEWAY_TROUBLE, "1 while a part does not work.", labels=[names.PART_LABEL])
         failures = CounterMetricFamily(names.GATEWAY_FAILURES, "Failures of a part.", labels=[names.PART_LABEL])
         for part, count in told.get("failures", {}).items():

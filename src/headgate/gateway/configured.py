@@ -27,4 +27,5 @@ def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
         max_fetch_bytes=section.max_fetch_bytes,
         idle_timeout_s=section.idle_timeout,
         drain_timeout_s=section.stop_grace,
+        audit=section.audit,
     )

@@ -14,6 +14,7 @@ from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from headgate.gateway.audit import Audit
     from headgate.gateway.budget import Budget
     from headgate.gateway.cluster import Cluster
     from headgate.gateway.groups import Coordinator
@@ -36,6 +37,7 @@ class Session:
     address: str = ""
     user: str | None = None
     client_software: str = ""
+    mechanism: str = ""  # of SASL, as it was chosen
     dialogue: Dialogue | None = None  # the SASL exchange that is going on
     is_closing: bool = False  # close the connection as soon as the answer has left
     # Requests that append look topics up first, which may wait; they enqueue one after the other all the same.
@@ -61,6 +63,7 @@ class Services:
     users: Users
     budget: Budget
     metrics: Metrics
+    audit: Audit
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
 
 
@@ -128,6 +131,10 @@ class Context:
     @property
     def metrics(self) -> Metrics:
         return self.services.metrics
+
+    @property
+    def audit(self) -> Audit:
+        return self.services.audit
 
 
 Handler: TypeAlias = Callable[[Context, RequestHeader, Any], Awaitable[Body | None]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 
+from headgate.gateway.audited import changes_of
 from headgate.gateway.context import Context
 from headgate.gateway.handlers import FAILURES, HANDLERS
 from headgate.gateway.outage import NO_DATABASE
@@ -21,6 +22,14 @@ logger = logging.getLogger(__name__)
 
 async def respond(context: Context, header: RequestHeader, request: Body) -> Body | None:
     """The answer to a request, or nothing if it wants none. Raises `ProtocolError` if no answer can be given."""
+    response = await _respond(context, header, request)
+    if changes := changes_of(request, response):
+        assert header.api is not None
+        context.audit.changed(context.session, header.api.name, changes, header.client_id)
+    return response
+
+
+async def _respond(context: Context, header: RequestHeader, request: Body) -> Body | None:
     api = header.api
     assert api is not None
     error = ErrorCode.NONE

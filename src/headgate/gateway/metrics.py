@@ -23,6 +23,8 @@ class Metrics:
     connections: int = 0
     connections_total: int = 0
     refused_connections_total: int = 0
+    logins: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism, and "success" or "failure"
+    denied_total: int = 0
     append_count: int = 0
     append_seconds: float = 0.0
     append_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_S) + 1))
@@ -42,6 +44,8 @@ class Metrics:
             "connections": self.connections,
             "connections_total": self.connections_total,
             "refused_connections_total": self.refused_connections_total,
+            "logins": [[mechanism, outcome, count] for (mechanism, outcome), count in sorted(self.logins.items())],
+            "denied_total": self.denied_total,
             "append_count": self.append_count,
             "append_seconds": self.append_seconds,
             "append_buckets": list(accumulate(self.append_buckets)),

@@ -42,6 +42,7 @@ class GatewayOptions:
     idle_timeout_s: float = 600.0
     stall_timeout_s: float = 30.0  # for the rest of a frame, for a reader that takes nothing, and to authenticate
     drain_timeout_s: float = 10.0
+    audit: bool = True
 
     @property
     def is_guarded(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from headgate.gateway.audit import Audit
 from headgate.gateway.budget import Budget
 from headgate.gateway.cluster import Cluster
 from headgate.gateway.connection import Connection
@@ -134,6 +135,7 @@ class Gateway:
         for connection in list(self._connections):
             connection.abort()
         await end(*running, *([self._sweeping] if self._sweeping else []))
+        self._services.audit.sweep(at_once=True)
         await self._services.transactions.close()
         await self._services.coordinator.close()
         await self._services.store.close()
@@ -174,6 +176,7 @@ class Gateway:
             await asyncio.sleep(_SWEEP_S)
             for connection in list(self._connections):
                 connection.check(loop.time())
+            self._services.audit.sweep()
             self._services.store.health.works("sweep")
 
     async def _check_advertised(self) -> None:
@@ -243,9 +246,9 @@ async def _open(
         undo.push_async_callback(transactions.close)
         users = await asyncio.to_thread(Users, options.users)
         undo.pop_all()
-    return Services(
-        store, cluster, coordinator, transactions, options, users, Budget(options.max_inflight_bytes), Metrics()
-    )
+    metrics = Metrics()
+    budget, audit = Budget(options.max_inflight_bytes), Audit(metrics, is_on=options.audit)
+    return Services(store, cluster, coordinator, transactions, options, users, budget, metrics, audit)
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Container, Sequence
 from typing import Any
@@ -27,8 +26,6 @@ from headgate.wire.kafka.messages.session import (
 from headgate.wire.kafka.refusal import Refused
 
 __all__ = ["FAILURES", "HANDLERS", "first_offered", "offering", "versions_refused"]
-
-logger = logging.getLogger(__name__)
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _WRONG_PASSWORD_DELAY_S = 0.2  # with one try a connection, this slows guessing down
@@ -85,6 +82,7 @@ async def sasl_handshake(context: Context, header: RequestHeader, request: SaslH
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     try:
         context.session.dialogue = context.services.users.begin(request.mechanism)
+        context.session.mechanism = request.mechanism
     except Refused as refused:
         context.session.is_closing = True
         return SaslHandshakeResponse(error_code=refused.code, mechanisms=MECHANISMS)
@@ -104,11 +102,12 @@ async def sasl_authenticate(context: Context, header: RequestHeader, request: Sa
         answer = dialogue.step(request.auth_bytes)
     except Refused as refused:
         session.dialogue, session.is_closing = None, True
-        logger.warning("login refused", extra={"peer": session.peer, "why": refused.message})
+        context.audit.login_failed(session, session.mechanism, refused.message, client_id=header.client_id)
         await asyncio.sleep(_WRONG_PASSWORD_DELAY_S)
         return SaslAuthenticateResponse(error_code=refused.code, error_message=refused.message)
     if dialogue.user is not None:
         session.user, session.dialogue = dialogue.user, None
+        context.audit.logged_in(session, session.mechanism, client_id=header.client_id)
     return SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
 
 
