@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from headgate.cli.gateway_users import users
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.gateway import GatewaySection
@@ -19,8 +20,13 @@ from headgate.model import UsageError
 
 __all__ = ["gateway"]
 
+gateway = typer.Typer(invoke_without_command=True)
+gateway.add_typer(users, name="users")
 
-def gateway(
+
+@gateway.callback()
+def run(
+    context: typer.Context,
     config: ConfigOption = None,
     host: Annotated[
         list[str] | None,
@@ -43,7 +49,8 @@ def gateway(
     The log is in the schema `kafka` of the database that `postgres.url` names, or of the embedded one. Topics are made
     when they are first used. Several gateways may serve the same database: start each with a port of its own.
 
-    The table `gateway` of the configuration has the rest: users, TLS, limits. Anything but loopback needs users.
+    The table `gateway` of the configuration has the rest: users, TLS, limits. Anything but loopback needs users, of the
+    configuration or of the database: see headgate gateway users.
 
     \b
     Try it:
@@ -51,6 +58,8 @@ def gateway(
       echo hello | kcat -b 127.0.0.1:9092 -t greetings -P
       kcat -b 127.0.0.1:9092 -t greetings -C -o beginning -e
     """
+    if context.invoked_subcommand is not None:
+        return
     loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
     section = _overridden(loaded.gateway, host=host, port=port, advertised=advertised)
     configure_logs(loaded.logging.level, loaded.logging.format)

@@ -71,6 +71,7 @@ class Audit:
         self._floods = {
             "login failed": Flood(MOST_FAILURES, now),
             "login": Flood(MOST_LOGINS, now),
+            "ended": Flood(MOST_LOGINS, now),
             "denied": Flood(MOST_FAILURES, now),
             "changed": Flood(MOST_CHANGES, now),
         }
@@ -88,6 +89,10 @@ class Audit:
         self._metrics.logins[mechanism, "failure"] += 1
         told = {"mechanism": mechanism, "claimed": user, "client_id": client_id or "", "why": why or ""}
         self._line("login failed", (session.address,), session, level=logging.WARNING, **told)
+
+    def ended(self, session: Session, why: str) -> None:
+        """Note that a client was cut off, because it may no longer be here."""
+        self._line("ended", (session.address, str(session.principal)), session, why=why)
 
     def denied(self, session: Session, *, api: str, operation: str, resource: str, client_id: str | None = "") -> None:
         """Note a request, or a part of one, that this principal may not make."""

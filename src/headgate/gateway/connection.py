@@ -173,6 +173,16 @@ class Connection(asyncio.Protocol):
     def address(self) -> str:
         return self._context.session.address
 
+    @property
+    def credential(self) -> tuple[str, str] | None:
+        """Return the row of kafka.users that the client logged in with: name and mechanism."""
+        return self._context.session.credential
+
+    def expel(self, why: str) -> None:
+        """Close the connection of a client that may no longer be here."""
+        self._services.audit.ended(self._context.session, why)
+        self.abort()
+
     def resume(self) -> None:
         """There may be memory for the rest of a frame."""
         self._update_reading()
@@ -257,6 +267,10 @@ class Connection(asyncio.Protocol):
             )
         if self._options.is_guarded and self._context.session.user is None and api.request not in _BEFORE_LOGIN:
             raise ProtocolError(f"{api.name} before the login", remedy="Set the client's SASL mechanism and password.")
+        expires_at = self._context.session.expires_at
+        if expires_at is not None and self._loop.time() >= expires_at and api.request not in _BEFORE_LOGIN:
+            self._services.audit.ended(self._context.session, "the login has expired")
+            raise ProtocolError(f"{api.name} after the login has expired", remedy="Use a client that logs in again.")
         body: Body = api.decode_request(frame, header.api_version, header.body_start, allow_rest=True)
         return body
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from headgate.gateway.budget import Budget
     from headgate.gateway.cluster import Cluster
     from headgate.gateway.groups import Coordinator
+    from headgate.gateway.login import Dialogue, Logins
     from headgate.gateway.metrics import Metrics
-    from headgate.gateway.sasl import Dialogue, Users
     from headgate.gateway.store import Store
     from headgate.gateway.transactions import Transactions
 
@@ -39,6 +39,9 @@ class Session:
     client_software: str = ""
     mechanism: str = ""  # of SASL, as it was chosen
     dialogue: Dialogue | None = None  # the SASL exchange that is going on
+    is_proving: bool = False  # one of its messages is being looked at
+    credential: tuple[str, str] | None = None  # the row of kafka.users that it logged in with: name and mechanism
+    expires_at: float | None = None  # in the time of the event loop: what is asked later must be proven anew
     is_closing: bool = False  # close the connection as soon as the answer has left
     # Requests that append look topics up first, which may wait; they enqueue one after the other all the same.
     appending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -60,7 +63,7 @@ class Services:
     coordinator: Coordinator
     transactions: Transactions
     options: GatewayOptions
-    users: Users
+    logins: Logins
     budget: Budget
     metrics: Metrics
     audit: Audit

@@ -43,6 +43,7 @@ class GatewayOptions:
     stall_timeout_s: float = 30.0  # for the rest of a frame, for a reader that takes nothing, and to authenticate
     drain_timeout_s: float = 10.0
     audit: bool = True
+    max_reauth_s: float | None = None  # how long a login counts; none: as long as its connection lasts
 
     @property
     def is_guarded(self) -> bool:

@@ -20,10 +20,12 @@ from headgate.gateway.connection import Connection
 from headgate.gateway.context import Services
 from headgate.gateway.groups import Coordinator, GroupSettings
 from headgate.gateway.health import Health
+from headgate.gateway.login import Logins, Users
+from headgate.gateway.login.departures import Departures
+from headgate.gateway.login.store import USERS_CHANNEL
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.gateway.outage import NO_DATABASE
-from headgate.gateway.sasl import Users
 from headgate.gateway.store import Store, StoreSettings
 from headgate.gateway.transactions import Transactions, TransactionSettings
 from headgate.model import ConfigError, ConnectError
@@ -49,7 +51,7 @@ class Gateway:
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
-        self._sweeping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
     async def start(
@@ -134,8 +136,9 @@ class Gateway:
         running = [task for connection in self._connections for task in connection.tasks]
         for connection in list(self._connections):
             connection.abort()
-        await end(*running, *([self._sweeping] if self._sweeping else []))
+        await end(*running, *self._tasks)
         self._services.audit.sweep(at_once=True)
+        await self._services.logins.close()
         await self._services.transactions.close()
         await self._services.coordinator.close()
         await self._services.store.close()
@@ -167,8 +170,11 @@ class Gateway:
                 lambda: Connection(self._services, self), sock=listener, ssl=tls, backlog=_BACKLOG
             )
             self._servers.append(server)
-        tending = self._services.store.health.tend("sweep", self._sweep)
-        self._sweeping = asyncio.create_task(tending, name="gateway sweep")
+        store, logins = self._services.store, self._services.logins
+        departures = Departures(logins.users, store.health, lambda: self._connections)
+        store.on_notify(USERS_CHANNEL, lambda _: departures.look_again())
+        for part, run in {"sweep": self._sweep, "users": departures.run}.items():
+            self._tasks.append(asyncio.create_task(store.health.tend(part, run), name=f"gateway {part}"))
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -244,11 +250,11 @@ async def _open(
         transactions = Transactions(store, cluster, coordinator, transaction_settings)
         transactions.start(options.postgres_url)
         undo.push_async_callback(transactions.close)
-        users = await asyncio.to_thread(Users, options.users)
+        users = await asyncio.to_thread(Users, options.users, store.pool)
         undo.pop_all()
     metrics = Metrics()
     budget, audit = Budget(options.max_inflight_bytes), Audit(metrics, is_on=options.audit)
-    return Services(store, cluster, coordinator, transactions, options, users, budget, metrics, audit)
+    return Services(store, cluster, coordinator, transactions, options, Logins(users), budget, metrics, audit)
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

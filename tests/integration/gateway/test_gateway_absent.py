@@ -46,31 +46,6 @@ def test_acls_are_disabled(gateway: GatewayThread) -> None:
         assert result.error_code == ErrorCode.SECURITY_DISABLED
 
 
-def test_users_are_shown_and_not_changed(fresh_database: str) -> None:
-    users = {"ann": "s3cret-of-ann", "bob": "s3cret-of-bob"}
-    with running(fresh_database, users=users) as gateway:
-        admin: Any = kafka.AdminClient(
-            {
-                "bootstrap.servers": gateway.bootstrap,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.username": "ann",
-                "sasl.password": users["ann"],
-            }
-        )
-        everybody = admin.describe_user_scram_credentials().result(TIMEOUT_S)
-        assert sorted(everybody) == ["ann", "bob"]
-        assert len(everybody["ann"].scram_credential_infos) == 2
-        with pytest.raises(KafkaException):
-            admin.describe_user_scram_credentials(["nobody"])["nobody"].result(TIMEOUT_S)
-        info = everybody["ann"].scram_credential_infos[0]
-        change = kafka.UserScramCredentialUpsertion("eve", info, b"password", b"salt")
-        assert info.mechanism in (kafka.ScramMechanism.SCRAM_SHA_256, kafka.ScramMechanism.SCRAM_SHA_512)
-        with pytest.raises(KafkaException) as caught:
-            admin.alter_user_scram_credentials([change])["eve"].result(TIMEOUT_S)
-        assert "configuration" in caught.value.args[0].str()
-
-
 def test_quotas(gateway: GatewayThread) -> None:
     with RawClient(gateway.port) as client:
         answer = client.ask(security.DESCRIBE_CLIENT_QUOTAS, 1, security.DescribeClientQuotasRequest())

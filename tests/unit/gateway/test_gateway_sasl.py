@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,12 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.sasl import MECHANISMS, Users
+from headgate.gateway.login import Users
+from headgate.gateway.login.sasl import MECHANISMS, Dialogue, begin
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
 USERS = Users({"user": "pencil", "other": "rubber!!"})
 SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+class Talk:
+    """An exchange, without a loop of its own."""
+
+    def __init__(self, mechanism: str, users: Users = USERS) -> None:
+        self.dialogue: Dialogue = begin(users, mechanism, "127.0.0.1")
+
+    @property
+    def user(self) -> str | None:
+        return self.dialogue.user
+
+    def step(self, message: bytes) -> bytes:
+        return asyncio.run(self.dialogue.step(message))
 
 
 class Client:
@@ -47,7 +63,7 @@ class Client:
 
 @pytest.mark.parametrize("mechanism", SCRAM)
 def test_scram_proves_both_sides(mechanism: str) -> None:
-    client, dialogue = Client(mechanism, "user", "pencil"), USERS.begin(mechanism)
+    client, dialogue = Client(mechanism, "user", "pencil"), Talk(mechanism)
     final = client.final(dialogue.step(client.first()).decode())
     assert dialogue.user is None
     assert dialogue.step(final) == client.verifier()
@@ -56,7 +72,7 @@ def test_scram_proves_both_sides(mechanism: str) -> None:
 
 def test_scram_of_an_older_librdkafka() -> None:
     """It repeats its own nonce in front of the one that both made."""
-    client, dialogue = Client("SCRAM-SHA-256", "user", "pencil"), USERS.begin("SCRAM-SHA-256")
+    client, dialogue = Client("SCRAM-SHA-256", "user", "pencil"), Talk("SCRAM-SHA-256")
     server_first = dialogue.step(client.first()).decode()
     nonce = server_first.partition(",")[0].removeprefix("r=")
     dialogue.step(client.final(server_first, r=f"fyko{nonce}"))
@@ -76,7 +92,7 @@ def test_scram_of_an_older_librdkafka() -> None:
     ids=["password", "user", "of-another", "nonce", "binding"],
 )
 def test_scram_refuses(mechanism: str, user: str, password: str, changed: dict[str, str]) -> None:
-    client, dialogue = Client(mechanism, user, password), USERS.begin(mechanism)
+    client, dialogue = Client(mechanism, user, password), Talk(mechanism)
     final = client.final(dialogue.step(client.first()).decode(), **changed)
     with pytest.raises(Refused) as refused:
         dialogue.step(final)
@@ -89,7 +105,7 @@ def test_an_unknown_user_looks_like_a_known_one() -> None:
 
     def salt(user: str) -> str:
         client = Client("SCRAM-SHA-256", user, "x")
-        return USERS.begin("SCRAM-SHA-256").step(client.first()).decode().split(",")[1]
+        return Talk("SCRAM-SHA-256").step(client.first()).decode().split(",")[1]
 
     assert salt("ghost") == salt("ghost")
     assert salt("ghost") != salt("spirit")
@@ -101,13 +117,13 @@ def test_an_unknown_user_looks_like_a_known_one() -> None:
 )
 def test_scram_openings_that_are_refused(first: bytes) -> None:
     with pytest.raises(Refused):
-        USERS.begin("SCRAM-SHA-256").step(first)
+        Talk("SCRAM-SHA-256").step(first)
 
 
 def test_scram_lets_nobody_reuse_a_dialogue() -> None:
-    client, dialogue = Client("SCRAM-SHA-256", "user", "pencil"), USERS.begin("SCRAM-SHA-256")
+    client, dialogue = Client("SCRAM-SHA-256", "user", "pencil"), Talk("SCRAM-SHA-256")
     final = client.final(dialogue.step(client.first()).decode())
-    other = USERS.begin("SCRAM-SHA-256")
+    other = Talk("SCRAM-SHA-256")
     other.step(client.first())
     with pytest.raises(Refused):
         other.step(final)
@@ -115,7 +131,7 @@ def test_scram_lets_nobody_reuse_a_dialogue() -> None:
 
 @pytest.mark.parametrize("message", [b"\0user\0pencil", b"user\0user\0pencil"], ids=["plain", "authorization"])
 def test_plain(message: bytes) -> None:
-    dialogue = USERS.begin("PLAIN")
+    dialogue = Talk("PLAIN")
     assert dialogue.step(message) == b""
     assert dialogue.user == "user"
 
@@ -134,7 +150,7 @@ def test_plain(message: bytes) -> None:
     ],
 )
 def test_plain_refuses(message: bytes) -> None:
-    dialogue = USERS.begin("PLAIN")
+    dialogue = Talk("PLAIN")
     with pytest.raises(Refused):
         dialogue.step(message)
     assert dialogue.user is None
@@ -142,7 +158,7 @@ def test_plain_refuses(message: bytes) -> None:
 
 @given(mechanism=st.sampled_from(MECHANISMS), messages=st.lists(st.binary(max_size=60), max_size=3))
 def test_no_bytes_open_the_door(mechanism: str, messages: list[bytes]) -> None:
-    dialogue = USERS.begin(mechanism)
+    dialogue = Talk(mechanism)
     for message in messages:
         try:
             dialogue.step(message)
@@ -152,6 +168,6 @@ def test_no_bytes_open_the_door(mechanism: str, messages: list[bytes]) -> None:
 
 
 def test_nobody_is_let_in_without_users() -> None:
-    dialogue = Users({}).begin("PLAIN")
+    dialogue = Talk("PLAIN", Users({}))
     with pytest.raises(Refused):
         dialogue.step(b"\0\0")

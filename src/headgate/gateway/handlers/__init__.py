@@ -22,6 +22,7 @@ from headgate.gateway.handlers import (
     storage,
     topics,
     transactions,
+    users,
 )
 from headgate.gateway.handlers.session import offering
 from headgate.wire.kafka import APIS
@@ -43,6 +44,7 @@ _FAMILIES = (
     groups,
     consumer_groups,
     transactions,
+    users,
     absent,
 )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import LEADER_EPOCH
-from headgate.gateway.sasl import SCRAM_ITERATIONS
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.configs import (
@@ -44,9 +43,6 @@ from headgate.wire.kafka.messages.security import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredQuota,
-    AlteredScramUser,
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
     CreateAclsRequest,
     CreateAclsResponse,
     DeleteAclsFilterResult,
@@ -56,19 +52,13 @@ from headgate.wire.kafka.messages.security import (
     DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
-    DescribedScramUser,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    ScramCredential,
 )
 
 __all__ = ["FAILURES", "HANDLERS"]
 
 _NO_ACLS = "there are no ACLs here: whoever is let in may do everything"
 _NO_QUOTAS = "there are no quotas here"
-_USERS = "users are in the gateway's configuration"
 _NO_REPLICAS = "partitions are in PostgreSQL, and gateways lead them by a hash"
-_SCRAM_MECHANISMS = (1, 2)  # SCRAM-SHA-256 and SCRAM-SHA-512
 _METADATA_TOPIC = "__cluster_metadata"
 _TOPICS, _BROKERS = 2, 4  # types of resources that have settings; client metrics have none
 
@@ -91,28 +81,6 @@ async def describe_client_quotas(context: Context, header: RequestHeader, reques
 
 async def alter_client_quotas(context: Context, header: RequestHeader, request: AlterClientQuotasRequest) -> Body:
     return _quotas_failed(request, ErrorCode.INVALID_REQUEST, _NO_QUOTAS)
-
-
-async def describe_users(context: Context, header: RequestHeader, request: DescribeUserScramCredentialsRequest) -> Body:
-    """Answer DescribeUserScramCredentials: users and mechanisms, never a secret."""
-    known = sorted(context.options.users)
-    asked = [each.name for each in request.users] if request.users else known
-    mechanisms = tuple(ScramCredential(mechanism=each, iterations=SCRAM_ITERATIONS) for each in _SCRAM_MECHANISMS)
-    return DescribeUserScramCredentialsResponse(
-        error_message=None,
-        results=tuple(
-            DescribedScramUser(user=name, error_message=None, credential_infos=mechanisms)
-            if name in context.options.users
-            else DescribedScramUser(
-                user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message="there is no such user"
-            )
-            for name in asked
-        ),
-    )
-
-
-async def alter_users(context: Context, header: RequestHeader, request: AlterUserScramCredentialsRequest) -> Body:
-    return _users_failed(request, ErrorCode.INVALID_REQUEST, _USERS)
 
 
 async def describe_producers(context: Context, header: RequestHeader, request: DescribeProducersRequest) -> Body:
@@ -260,12 +228,6 @@ def _quotas_failed(request: AlterClientQuotasRequest, code: ErrorCode, message: 
     return AlterClientQuotasResponse(entries=tuple(entries))
 
 
-def _users_failed(request: AlterUserScramCredentialsRequest, code: ErrorCode, message: str | None) -> Body:
-    names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
-    results = (AlteredScramUser(user=name, error_code=code, error_message=message) for name in dict.fromkeys(names))
-    return AlterUserScramCredentialsResponse(results=tuple(results))
-
-
 def _election_failed(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Body:
     return ElectLeadersResponse(
         error_code=code,
@@ -303,8 +265,6 @@ HANDLERS: Handlers = {
     DeleteAclsRequest: delete_acls,
     DescribeClientQuotasRequest: describe_client_quotas,
     AlterClientQuotasRequest: alter_client_quotas,
-    DescribeUserScramCredentialsRequest: describe_users,
-    AlterUserScramCredentialsRequest: alter_users,
     DescribeProducersRequest: describe_producers,
     ListPartitionReassignmentsRequest: list_reassignments,
     AlterPartitionReassignmentsRequest: alter_reassignments,
@@ -316,7 +276,6 @@ FAILURES: Failures = {
     CreateAclsRequest: _create_acls_failed,
     DeleteAclsRequest: _delete_acls_failed,
     AlterClientQuotasRequest: _quotas_failed,
-    AlterUserScramCredentialsRequest: _users_failed,
     ElectLeadersRequest: _election_failed,
     DescribeProducersRequest: _producers_failed,
 }
