@@ -17,6 +17,7 @@ from headgate.control.stack import open_stack
 from headgate.gateway import Gateway, serve
 from headgate.gateway.configured import options_from
 from headgate.model import UsageError
+from headgate.runtime.access import is_loopback
 
 __all__ = ["gateway"]
 
@@ -42,6 +43,9 @@ def run(
         str | None,
         typer.Option("--advertised", metavar="HOST:PORT", help="Address that clients are told to connect to."),
     ] = None,
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Let in anybody who can connect, at any address, without a login.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let Kafka clients write to and read from PostgreSQL, until Ctrl-C.
@@ -61,7 +65,8 @@ def run(
     if context.invoked_subcommand is not None:
         return
     loaded = load(config) if config or DEFAULT_FILE.exists() else Config()
-    section = _overridden(loaded.gateway, host=host, port=port, advertised=advertised)
+    opened = allow_anonymous or None
+    section = _overridden(loaded.gateway, host=host, port=port, advertised=advertised, allow_anonymous=opened)
     configure_logs(loaded.logging.level, loaded.logging.format)
     stack, endpoints = open_stack(loaded, Needs(nats=False))
     try:
@@ -97,9 +102,15 @@ def _show(gateway: Gateway, url: str, as_json: bool, is_embedded: bool) -> None:
     if others:
         note(f"node {cluster.node_id}, beside {others} other gateways of this database")
     if gateway.options.is_guarded:
-        note("clients log in with SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+        note(f"clients log in with SASL: {', '.join(gateway.services.logins.mechanisms)}{_or_certificate(gateway)}")
+    elif not all(map(is_loopback, gateway.options.hosts)):
+        note("WARNING: anybody who can reach this address may read, write and delete everything (allow_anonymous)")
     note(f"write:  echo hello | kcat -b {address} -t greetings -P")
     note(f"read:   kcat -b {address} -t greetings -C -o beginning -e")
     if is_embedded:
         note(f'SQL:    psql "{url}" -c "table kafka.messages"')
     note("Ctrl-C stops it; what was accepted is finished first")
+
+
+def _or_certificate(gateway: Gateway) -> str:
+    return "" if gateway.options.tls_client_auth == "none" else ", or with a certificate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -39,10 +39,27 @@ class GatewaySection(Section):
         description="`host:port` that clients are told to connect to; as a rule the address that they reach it by.",
     )
     users: dict[str, Annotated[SecretText, AfterValidator(long_enough)]] = Field(
-        default_factory=dict, description="Names and passwords, for SASL PLAIN and SCRAM. None: anybody may connect."
+        default_factory=dict,
+        description="Names and passwords, for SASL PLAIN and SCRAM; others are made with `headgate gateway users`.",
+    )
+    allow_anonymous: bool | None = Field(
+        None,
+        description="Whether clients may come without a login. Unset: if there are no users and no certificates of"
+        " clients, and on loopback only. `true` opens any address; `false` asks for a login in any case.",
+    )
+    connections_max_reauth: Duration | None = Field(
+        None, gt=0, description="How long a login counts; clients repeat it on their connections (KIP-368)."
     )
     tls_cert: Path | None = Field(None, description="Certificate (PEM). With it the port speaks TLS only.")
     tls_key: Path | None = Field(None, description="Key of the certificate (PEM).")
+    tls_client_ca: Path | None = Field(None, description="Certificates of those who sign clients' certificates (PEM).")
+    tls_client_auth: Literal["none", "request", "require"] = Field(
+        "none",
+        description="Whether clients show a certificate, which is a login: no, if they have one, or all of them.",
+    )
+    tls_principal: Literal["DN", "CN"] = Field(
+        "DN", description="Name of a client with a certificate: its subject as RFC 2253 has it, or its common name."
+    )
     auto_create_topics: bool = Field(True, description="Make a topic when a client asks for one that is missing.")
     default_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic that says no number.")
     max_connections: int = Field(1000, ge=1, description="Further ones are closed at once.")
@@ -68,14 +85,25 @@ class GatewaySection(Section):
         host, _, port = self.advertised.rpartition(":")
         return re.sub(r"[\[\]]", "", host), int(port)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anybody who can connect may do so without a login."""
+        has_login = bool(self.users) or self.tls_client_auth != "none"
+        return self.allow_anonymous is True or (self.allow_anonymous is None and not has_login)
+
+    @property
+    def public_hosts(self) -> list[str]:
+        """Return the addresses to listen on that others can reach."""
+        return [host for host in self.hosts if not is_loopback(host)]
+
     @model_validator(mode="after")
     def _public_needs_users(self) -> GatewaySection:
         if not self.hosts:
             raise ValueError("host is empty: name at least one address")
-        public = [host for host in self.hosts if not is_loopback(host)]
-        if public and not self.users:
+        if self.public_hosts and self.is_open and not self.allow_anonymous:
             raise ValueError(
-                f"host {public[0]} is not loopback, so users are required: add a table [gateway.users] with passwords"
+                f"host {self.public_hosts[0]} is not loopback, so users are required: add a table [gateway.users] with"
+                " passwords, or allow_anonymous = false for users of the database alone, or tls_client_auth"
             )
         return self
 
@@ -91,6 +119,8 @@ class GatewaySection(Section):
     def _whole_certificate(self) -> GatewaySection:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: set both or neither")
+        if self.tls_client_auth != "none" and (self.tls_cert is None or self.tls_client_ca is None):
+            raise ValueError("tls_client_auth needs tls_client_ca, and a certificate of the gateway's own: tls_cert")
         if self.max_memory < self.max_request_bytes:
             raise ValueError("max_memory must have room for one request of max_request_bytes")
         return self

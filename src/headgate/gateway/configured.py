@@ -19,6 +19,10 @@ def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
         users={name: password.get_secret_value() for name, password in section.users.items()},
         tls_cert=section.tls_cert,
         tls_key=section.tls_key,
+        tls_client_ca=section.tls_client_ca,
+        tls_client_auth=section.tls_client_auth,
+        tls_principal=section.tls_principal,
+        allow_anonymous=section.allow_anonymous,
         auto_create_topics=section.auto_create_topics,
         default_partitions=section.default_partitions,
         max_connections=section.max_connections,
@@ -28,4 +32,5 @@ def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
         idle_timeout_s=section.idle_timeout,
         drain_timeout_s=section.stop_grace,
         audit=section.audit,
+        max_reauth_s=section.connections_max_reauth,
     )

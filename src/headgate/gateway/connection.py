@@ -21,6 +21,7 @@ from headgate.gateway.context import Context, Services, Session
 from headgate.gateway.dispatch import respond
 from headgate.gateway.handlers import HANDLERS
 from headgate.gateway.handlers.session import versions_refused
+from headgate.gateway.tls import CERTIFICATE, client_name
 from headgate.model import ProtocolError
 from headgate.wire.kafka import (
     LENGTH_BYTES,
@@ -110,6 +111,23 @@ class Connection(asyncio.Protocol):
         if not self._owner.opened(self):
             self._is_ending = True
             self._transport.abort()
+        else:
+            self._recognise()
+
+    def _recognise(self) -> None:
+        """A client that has shown a certificate has logged in with it."""
+        session = self._context.session
+        try:
+            name = client_name(self._transport, self._options.tls_principal)
+        except ProtocolError as error:
+            self._services.audit.login_failed(session, CERTIFICATE, str(error))
+            self._is_ending = True
+            self._transport.abort()
+            return
+        if name is not None:
+            session.user, session.mechanism, session.has_certificate = name, CERTIFICATE, True
+            self._splitter.max_bytes = self._options.max_frame_bytes
+            self._services.audit.logged_in(session, CERTIFICATE)
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
@@ -172,6 +190,11 @@ class Connection(asyncio.Protocol):
     @property
     def address(self) -> str:
         return self._context.session.address
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client has not yet said who it is, and must."""
+        return self._options.is_guarded and self._context.session.user is None
 
     @property
     def credential(self) -> tuple[str, str] | None:
@@ -265,7 +288,7 @@ class Connection(asyncio.Protocol):
                 f"API {header.api_key} v{header.api_version} is not served",
                 remedy="Use the APIs and versions that ApiVersions offers.",
             )
-        if self._options.is_guarded and self._context.session.user is None and api.request not in _BEFORE_LOGIN:
+        if self.is_stranger and api.request not in _BEFORE_LOGIN:
             raise ProtocolError(f"{api.name} before the login", remedy="Set the client's SASL mechanism and password.")
         expires_at = self._context.session.expires_at
         if expires_at is not None and self._loop.time() >= expires_at and api.request not in _BEFORE_LOGIN:
@@ -382,7 +405,7 @@ class Connection(asyncio.Protocol):
 
     def _overdue(self, now: float) -> str:
         stall_s = self._options.stall_timeout_s
-        if self._options.is_guarded and self._context.session.user is None and now - self._opened_at > stall_s:
+        if self.is_stranger and now - self._opened_at > stall_s:
             return "no login"
         if self._partial and not self._awaits_budget and self._is_reading and self._is_slow(now):
             return "a frame that does not get on"

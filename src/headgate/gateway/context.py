@@ -38,6 +38,7 @@ class Session:
     user: str | None = None
     client_software: str = ""
     mechanism: str = ""  # of SASL, as it was chosen
+    has_certificate: bool = False  # which is all the login there was
     dialogue: Dialogue | None = None  # the SASL exchange that is going on
     is_proving: bool = False  # one of its messages is being looked at
     credential: tuple[str, str] | None = None  # the row of kafka.users that it logged in with: name and mechanism

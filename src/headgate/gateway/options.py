@@ -33,6 +33,10 @@ class GatewayOptions:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    tls_client_auth: str = "none"  # or "request", or "require"
+    tls_principal: str = "DN"  # or "CN"
+    allow_anonymous: bool | None = None  # none: if there are no users and no certificates of clients
     auto_create_topics: bool = True
     default_partitions: int = 1
     max_connections: int = 1000
@@ -48,4 +52,9 @@ class GatewayOptions:
     @property
     def is_guarded(self) -> bool:
         """Whether clients must say who they are."""
-        return bool(self.users)
+        return not self.allow_anonymous and self.knows_clients
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether clients can say who they are."""
+        return bool(self.users) or self.allow_anonymous is not None or self.tls_client_auth != "none"

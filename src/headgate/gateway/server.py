@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
-import ssl
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 
 import uvloop
 
+from headgate.gateway.accepting import Acceptor
 from headgate.gateway.audit import Audit
 from headgate.gateway.budget import Budget
 from headgate.gateway.cluster import Cluster
@@ -27,8 +29,10 @@ from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.store import Store, StoreSettings
+from headgate.gateway.tls import Certificates, make_context
 from headgate.gateway.transactions import Transactions, TransactionSettings
-from headgate.model import ConfigError, ConnectError
+from headgate.model import ConnectError
+from headgate.runtime.access import is_loopback
 from headgate.runtime.ending import end, stopped_by_signals
 from headgate.runtime.listening import listen
 
@@ -47,7 +51,8 @@ class Gateway:
     def __init__(self, services: Services, listeners: list[socket.socket]) -> None:
         self._services = services
         self._listeners = listeners
-        self._servers: list[asyncio.Server] = []
+        self._acceptor: Acceptor | None = None
+        self._certificates: Certificates | None = None
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -63,7 +68,8 @@ class Gateway:
         transaction_settings: TransactionSettings | None = None,
     ) -> Gateway:
         """Open the ports, then the database, and serve. Ports first: a port that is taken is found out at once."""
-        tls = _tls(options)
+        if options.tls_cert is not None:
+            make_context(options)  # what cannot be used is found out before anything is opened
         listeners = _listen(options)
         try:
             options = _placed(options, listeners[0].getsockname()[1])
@@ -81,8 +87,13 @@ class Gateway:
         except BaseException:
             _close_all(listeners)
             raise
+        if not options.is_guarded and (public := [host for host in options.hosts if not is_loopback(host)]):
+            logger.warning(
+                "ANYBODY who can reach this gateway may read and write everything: allow_anonymous is set",
+                extra={"hosts": ", ".join(public)},
+            )
         gateway = cls(services, listeners)
-        await gateway._accept(tls)
+        gateway._accept()
         await gateway._check_advertised()
         return gateway
 
@@ -117,8 +128,8 @@ class Gateway:
 
     async def drain(self) -> None:
         """Accept nobody, answer what was accepted, and close."""
-        for server in self._servers:
-            server.close()
+        if self._acceptor:
+            await self._acceptor.close()
         try:
             async with asyncio.timeout(self.options.drain_timeout_s):
                 await asyncio.gather(self._services.cluster.leave(), self._finish())
@@ -163,18 +174,32 @@ class Gateway:
         if not self._connections:
             self._is_empty.set()
 
-    async def _accept(self, tls: ssl.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
-        for listener in self._listeners:
-            server = await loop.create_server(
-                lambda: Connection(self._services, self), sock=listener, ssl=tls, backlog=_BACKLOG
-            )
-            self._servers.append(server)
+    def reload(self) -> None:
+        """Load the certificates anew, at once."""
+        if self._certificates:
+            self._certificates.look_again()
+
+    def places(self) -> int:
+        """Return how many connections there are."""
+        return len(self._connections)
+
+    def strangers(self, address: str) -> int:
+        """Return how many connections of an address have not logged in."""
+        return sum(each.is_stranger and each.address == address for each in self._connections)
+
+    def _accept(self) -> None:
         store, logins = self._services.store, self._services.logins
         departures = Departures(logins.users, store.health, lambda: self._connections)
         store.on_notify(USERS_CHANNEL, lambda _: departures.look_again())
-        for part, run in {"sweep": self._sweep, "users": departures.run}.items():
+        runs = {"sweep": self._sweep, "users": departures.run}
+        if self.options.tls_cert is not None:
+            self._certificates = Certificates(self.options, store.health)
+            runs["certificates"] = self._certificates.watch
+        for part, run in runs.items():
             self._tasks.append(asyncio.create_task(store.health.tend(part, run), name=f"gateway {part}"))
+        self._acceptor = Acceptor(
+            self._listeners, self._services, self, self._certificates, lambda: Connection(self._services, self)
+        )
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -226,6 +251,8 @@ async def _serve(
         await asyncio.gather(starting, return_exceptions=True)
         return
     gateway = starting.result()
+    if not sys.stdin.isatty():  # whose end is the end of a program that was started there
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, gateway.reload)
     ready(gateway)
     await stopping
     await gateway.drain()
@@ -277,18 +304,3 @@ def _close_all(listeners: list[socket.socket]) -> None:
 
 def _placed(options: GatewayOptions, port: int) -> GatewayOptions:
     return replace(options, port=port, advertised=options.advertised or HostPort(options.hosts[0], port))
-
-
-def _tls(options: GatewayOptions) -> ssl.SSLContext | None:
-    if options.tls_cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(options.tls_cert, options.tls_key)
-    except OSError as error:
-        raise ConfigError(
-            f"the certificate cannot be used: {error}",
-            where="gateway.tls_cert",
-            remedy="set tls_cert and tls_key to a PEM certificate and the key that belongs to it",
-        ) from None
-    return context

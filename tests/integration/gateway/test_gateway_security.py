@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -232,3 +234,42 @@ def test_an_old_handshake_is_offered_and_refused(guarded: GatewayThread) -> None
         answer = client.ask(SASL_HANDSHAKE, 0, SaslHandshakeRequest(mechanism="PLAIN"))
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.receive_frame() is None
+
+
+def test_an_open_gateway_that_others_can_reach_says_so_and_lets_in_whoever_logs_in(
+    fresh_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The name is one of loopback, which does not look like it."""
+    with running(fresh_database, hosts=("LOCALHOST",), users=USERS, allow_anonymous=True) as gateway:
+        assert "ANYBODY" in caplog.text
+        with RawClient(gateway.port) as client:
+            assert client.ask(METADATA, 9, MetadataRequest()).brokers
+            client.ask(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+            login = SaslAuthenticateRequest(auth_bytes=b"\0alice\0correct horse")
+            assert client.ask(SASL_AUTHENTICATE, 2, login).error_code == 0
+            assert client.ask(METADATA, 9, MetadataRequest()).brokers
+
+
+def test_without_anonymous_clients_users_of_the_database_suffice(fresh_database: str) -> None:
+    with running(fresh_database, allow_anonymous=False) as gateway, RawClient(gateway.port) as client:
+        client.send(METADATA, 9, MetadataRequest())
+        assert client.receive_frame() is None
+
+
+def test_the_command_opens_a_gateway_only_when_told_to(tmp_path: Path, fresh_database: str) -> None:
+    config = tmp_path / "headgate.toml"
+    config.write_text(
+        f'[project]\ndata_dir = "{tmp_path}/data"\n[postgres]\nurl = "{fresh_database}"\n[gateway]\nport = 0\n'
+    )
+    command = [sys.executable, "-m", "headgate", "gateway", "--host", "LOCALHOST", "--config", str(config)]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2
+    assert "users are required" in " ".join(refused.stderr.split())
+    command += ["--advertised", "LOCALHOST:1", "--allow-anonymous"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert any("WARNING: anybody" in line for line in process.stderr)
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)

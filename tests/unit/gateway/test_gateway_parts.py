@@ -170,12 +170,39 @@ def test_the_configuration_becomes_options() -> None:
         ('advertised = "nowhere"', "advertised"),
         ('max_memory = "2MiB"', "room for one request"),
         ("host = []", "at least one address"),
+        ('host = "0.0.0.0"\nallow_anonymous = true', "set advertised"),
+        ('tls_client_auth = "require"', "needs tls_client_ca"),
+        ('tls_client_auth = "maybe"', "tls_client_auth"),
+        ('connections_max_reauth = "0s"', "connections_max_reauth"),
     ],
-    ids=["open", "unreachable", "password", "half-tls", "no-port", "memory", "nowhere"],
+    ids=["open", "unreachable", "password", "half-tls", "no-port", "memory", "nowhere", "told", "ca", "auth", "zero"],
 )
 def test_configurations_that_are_refused(text: str, says: str) -> None:
     with pytest.raises(InvalidConfigError, match=says):
         parse(f"[gateway]\n{text}\n")
+
+
+_PUBLIC = 'host = "10.0.0.1"\n'
+_MUTUAL = 'tls_cert = "a"\ntls_key = "b"\ntls_client_ca = "c"\ntls_client_auth = '
+
+
+@pytest.mark.parametrize(
+    ("text", "is_guarded", "knows_clients"),
+    [
+        ("", False, False),
+        ("allow_anonymous = false", True, True),
+        (_PUBLIC + "allow_anonymous = false", True, True),
+        (_PUBLIC + "allow_anonymous = true", False, True),
+        (_PUBLIC + 'users = { a = "longenough" }', True, True),
+        ('allow_anonymous = true\nusers = { a = "longenough" }', False, True),
+        (_PUBLIC + _MUTUAL + '"require"', True, True),
+        (_PUBLIC + _MUTUAL + '"request"', True, True),
+    ],
+)
+def test_who_must_log_in(text: str, is_guarded: bool, knows_clients: bool) -> None:
+    section = parse(f"[gateway]\n{text}\n").gateway
+    options = options_from(section, "url")
+    assert (options.is_guarded, options.knows_clients, section.is_open) == (is_guarded, knows_clients, not is_guarded)
 
 
 @pytest.mark.parametrize(

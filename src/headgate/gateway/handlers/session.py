@@ -98,9 +98,11 @@ async def sasl_handshake(context: Context, header: RequestHeader, request: SaslH
 def _may_begin(context: Context, mechanism: str) -> bool:
     """Whether a login may begin: the first, or one more of a login that does not count for ever (KIP-368)."""
     session = context.session
-    if not context.options.is_guarded or session.is_proving:
+    if not context.options.knows_clients or session.is_proving:
         return False
-    return session.user is None or (session.expires_at is not None and mechanism == session.mechanism)
+    if session.user is None or session.has_certificate:  # a login with a password replaces that by certificate
+        return True
+    return session.expires_at is not None and mechanism == session.mechanism
 
 
 async def sasl_authenticate(context: Context, header: RequestHeader, request: SaslAuthenticateRequest) -> Body:
@@ -140,9 +142,10 @@ def _finish(context: Context, dialogue: Dialogue, header: RequestHeader) -> int:
     if user is None:
         session.dialogue = dialogue
         return 0
-    if session.user not in (None, user):
+    if session.user not in (None, user) and not session.has_certificate:
         raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, "who logs in again must be the same user as before")
-    is_again = session.user is not None
+    is_again = session.user is not None and not session.has_certificate
+    session.has_certificate = False
     lifetimes = [each for each in (context.options.max_reauth_s, dialogue.lifetime_s) if each is not None]
     session.user, session.credential = user, (user, dialogue.mechanism) if dialogue.mechanism else None
     session.expires_at = asyncio.get_running_loop().time() + min(lifetimes) if lifetimes else None
