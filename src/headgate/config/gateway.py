@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from headgate.config.base import Duration, SecretText, Section, Size
 from headgate.runtime.access import is_loopback
 
-__all__ = ["GatewaySection", "long_enough"]
+__all__ = ["GatewaySection", "OAuthSection", "long_enough"]
 
 _ADVERTISED = r"^([^:\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104  named, not bound
@@ -22,6 +22,25 @@ def long_enough(secret: SecretStr) -> SecretStr:
     if len(secret.get_secret_value()) < 8:
         raise ValueError("a password has at least 8 characters")
     return secret
+
+
+_ALGORITHMS = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]  # none that signs with a secret, or not at all
+
+
+class OAuthSection(Section):
+    """Tokens as logins (SASL OAUTHBEARER): JSON web tokens of one issuer."""
+
+    jwks: str = Field(description="The issuer's public keys: an https address, or a file with a JWK set.", min_length=1)
+    issuer: str = Field(description="What `iss` of a token must be.", min_length=1)
+    audience: str = Field(description="What `aud` of a token must be, or contain.", min_length=1)
+    principal_claim: str = Field("sub", description="The claim that has the client's name.", min_length=1)
+    algorithms: tuple[_ALGORITHMS, ...] = Field(
+        ("RS256", "PS256", "ES256"), description="How tokens may be signed.", min_length=1
+    )
+    clock_skew: Duration = Field(30.0, le=600.0, description="How far the issuer's clock may be off.")
+    allow_private: bool = Field(False, description="Whether `jwks` may be http, or at an address that is not public.")
 
 
 class GatewaySection(Section):
@@ -71,6 +90,7 @@ class GatewaySection(Section):
     idle_timeout: Duration = Field(600.0, gt=0, description="Close connections that are silent for so long.")
     stop_grace: Duration = Field(10.0, description="How long a stop waits for requests that were accepted.")
 
+    oauth: OAuthSection | None = Field(None, description="Tokens as logins; none unless the table is there.")
     audit: bool = Field(True, description="Log logins, refusals and administrative changes as `headgate.audit`.")
 
     @property
@@ -88,7 +108,7 @@ class GatewaySection(Section):
     @property
     def is_open(self) -> bool:
         """Whether anybody who can connect may do so without a login."""
-        has_login = bool(self.users) or self.tls_client_auth != "none"
+        has_login = bool(self.users) or self.oauth is not None or self.tls_client_auth != "none"
         return self.allow_anonymous is True or (self.allow_anonymous is None and not has_login)
 
     @property
@@ -103,7 +123,7 @@ class GatewaySection(Section):
         if self.public_hosts and self.is_open and not self.allow_anonymous:
             raise ValueError(
                 f"host {self.public_hosts[0]} is not loopback, so users are required: add a table [gateway.users] with"
-                " passwords, or allow_anonymous = false for users of the database alone, or tls_client_auth"
+                " passwords, or allow_anonymous = false for users of the database alone, or tls_client_auth, or oauth"
             )
         return self
 

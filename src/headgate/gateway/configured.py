@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.config.gateway import GatewaySection
-from headgate.gateway.options import GatewayOptions, HostPort
+from headgate.config.gateway import GatewaySection, OAuthSection
+from headgate.gateway.options import GatewayOptions, HostPort, OAuthOptions
 
 __all__ = ["options_from"]
 
@@ -32,5 +32,20 @@ def options_from(section: GatewaySection, postgres_url: str) -> GatewayOptions:
         idle_timeout_s=section.idle_timeout,
         drain_timeout_s=section.stop_grace,
         audit=section.audit,
+        oauth=_oauth(section.oauth),
         max_reauth_s=section.connections_max_reauth,
+    )
+
+
+def _oauth(section: OAuthSection | None) -> OAuthOptions | None:
+    if section is None:
+        return None
+    return OAuthOptions(
+        jwks=section.jwks,
+        issuer=section.issuer,
+        audience=section.audience,
+        principal_claim=section.principal_claim,
+        algorithms=section.algorithms,
+        clock_skew_s=section.clock_skew,
+        allow_private=section.allow_private,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate.wire.kafka import MAX_FRAME_BYTES
 
-__all__ = ["GatewayOptions", "HostPort"]
+__all__ = ["GatewayOptions", "HostPort", "OAuthOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,19 @@ class HostPort:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthOptions:
+    """Whose tokens are logins, and what must be in them."""
+
+    jwks: str  # a file, or an address
+    issuer: str
+    audience: str
+    principal_claim: str = "sub"
+    algorithms: tuple[str, ...] = ("RS256", "PS256", "ES256")
+    clock_skew_s: float = 30.0
+    allow_private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +60,7 @@ class GatewayOptions:
     stall_timeout_s: float = 30.0  # for the rest of a frame, for a reader that takes nothing, and to authenticate
     drain_timeout_s: float = 10.0
     audit: bool = True
+    oauth: OAuthOptions | None = None
     max_reauth_s: float | None = None  # how long a login counts; none: as long as its connection lasts
 
     @property
@@ -57,4 +71,5 @@ class GatewayOptions:
     @property
     def knows_clients(self) -> bool:
         """Whether clients can say who they are."""
-        return bool(self.users) or self.allow_anonymous is not None or self.tls_client_auth != "none"
+        has_login = bool(self.users) or self.oauth is not None or self.tls_client_auth != "none"
+        return has_login or self.allow_anonymous is not None

@@ -24,6 +24,7 @@ from headgate.gateway.groups import Coordinator, GroupSettings
 from headgate.gateway.health import Health
 from headgate.gateway.login import Logins, Users
 from headgate.gateway.login.departures import Departures
+from headgate.gateway.login.logins import token_checker
 from headgate.gateway.login.store import USERS_CHANNEL
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
@@ -195,6 +196,8 @@ class Gateway:
         if self.options.tls_cert is not None:
             self._certificates = Certificates(self.options, store.health)
             runs["certificates"] = self._certificates.watch
+        if logins.tokens is not None:
+            runs["oauth keys"] = logins.tokens.keyring.run
         for part, run in runs.items():
             self._tasks.append(asyncio.create_task(store.health.tend(part, run), name=f"gateway {part}"))
         self._acceptor = Acceptor(
@@ -267,6 +270,7 @@ async def _open(
     assert options.advertised is not None
     async with AsyncExitStack() as undo:
         health = Health()
+        tokens = token_checker(options.oauth, health)
         store = await Store.open(options.postgres_url, settings=settings, health=health)
         undo.push_async_callback(store.close)
         cluster = await Cluster.join(store.pool, options.advertised, health)
@@ -281,7 +285,7 @@ async def _open(
         undo.pop_all()
     metrics = Metrics()
     budget, audit = Budget(options.max_inflight_bytes), Audit(metrics, is_on=options.audit)
-    return Services(store, cluster, coordinator, transactions, options, Logins(users), budget, metrics, audit)
+    return Services(store, cluster, coordinator, transactions, options, Logins(users, tokens), budget, metrics, audit)
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

