@@ -200,9 +200,7 @@ class Gateway:
             runs["oauth keys"] = logins.tokens.keyring.run
         for part, run in runs.items():
             self._tasks.append(asyncio.create_task(store.health.tend(part, run), name=f"gateway {part}"))
-        self._acceptor = Acceptor(
-            self._listeners, self._services, self, self._certificates, lambda: Connection(self._services, self)
-        )
+        self._acceptor = Acceptor(self._listeners, self._services, self, self._certificates)
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
