@@ -25,12 +25,14 @@ Check = tuple[str, bool]
 
 def run(work: Path) -> int:
     """Returns the exit code."""
-    classes = jars(work / "java", f"org.apache.kafka:kafka-tools:{_VERSION}", "org.slf4j:slf4j-nop:1.7.36")
+    artifacts = (f"org.apache.kafka:{each}:{_VERSION}" for each in ("kafka-tools", "kafka_2.13"))
+    classes = jars(work / "java-admin", *artifacts, "org.slf4j:slf4j-nop:1.7.36")
     failed = 0
     with gateway(work / "gateway-java", default_partitions=3) as servers:
 
         def tool(name: str, *arguments: str) -> str:
-            command = ["java", "-cp", f"{classes}/*", _TOOLS + name, *arguments]
+            full = name if name.startswith("kafka.") else _TOOLS + name
+            command = ["java", "-cp", f"{classes}/*", full, *arguments]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
             return done.stdout + done.stderr + f"\nexit code {done.returncode}"
 
@@ -57,6 +59,7 @@ def _checks(tool: Run, servers: str) -> Iterator[Check]:
     yield "ConsumerPerformance", "exit code 0" in speed
     yield from _groups(tool, at)
     yield from _transactions(tool, at)
+    yield from _users(tool, at)
     ends = tool("GetOffsetShell", *at, "--topic", "t")
     total = sum(int(end) for end in re.findall(r"^t:\d+:(\d+)$", ends, re.MULTILINE))
     yield "GetOffsetShell: every message is there", total == _MESSAGES + 50_000
@@ -104,7 +107,8 @@ def _transactions(tool: Run, at: tuple[str, str]) -> Iterator[Check]:
         tool("TopicCommand", *at, "--create", "--topic", topic, "--partitions", "1")
     speed = tool(
         *("ProducerPerformance", "--topic", "input", "--num-records", "5000", "--record-size", "100"),
-        *("--throughput", "-1", "--transactional-id", "perf", "--transaction-duration-ms", "50", *at),
+        *("--throughput", "-1", "--transactional-id", "perf", "--transaction-duration-ms", "50"),
+        *("--producer-props", f"bootstrap.servers={at[1]}"),
     )
     yield "ProducerPerformance in transactions", "5000 records sent" in speed
     copied = tool(
@@ -132,6 +136,17 @@ def _transactions(tool: Run, at: tuple[str, str]) -> Iterator[Check]:
     where = ("--topic", "input", "--partition", "0", "--start-offset", start.group(1) if start else "0")
     yield "TransactionsCommand abort", "exit code 0" in tool(command, *at, "abort", *where)
     yield "TransactionsCommand abort: it is aborted", "CompleteAbort" in tool(command, *at, "list")
+
+
+def _users(tool: Run, at: tuple[str, str]) -> Iterator[Check]:
+    alice = ("kafka.admin.ConfigCommand", *at, "--entity-type", "users", "--entity-name", "alice")
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        made = tool(*alice, "--alter", "--add-config", f"{mechanism}=[iterations=8192,password=of-alice]")
+        yield f"ConfigCommand --add-config {mechanism}", "Completed updating config for user alice" in made
+    shown = "SCRAM-SHA-256=iterations=8192, SCRAM-SHA-512=iterations=8192"
+    yield "ConfigCommand --describe users", shown in tool(*alice, "--describe")
+    gone = tool(*alice, "--alter", "--delete-config", "SCRAM-SHA-256,SCRAM-SHA-512")
+    yield "ConfigCommand --delete-config", "exit code 0" in gone and "iterations" not in tool(*alice, "--describe")
 
 
 def _count(servers: str, topic: str) -> int:
