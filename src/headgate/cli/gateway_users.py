@@ -19,7 +19,7 @@ from headgate.config import DEFAULT_FILE, Config, load
 from headgate.config.needs import Needs
 from headgate.control.stack import open_stack
 from headgate.gateway.login import store
-from headgate.gateway.login.keys import ALGORITHMS, LEAST_ITERATIONS, MOST_ITERATIONS, derive
+from headgate.gateway.login.keys import ALGORITHMS, LEAST_ITERATIONS, MOST_ITERATIONS, USUAL_ITERATIONS, derive
 from headgate.gateway.login.store import Edit, Stored
 from headgate.model import ConnectError, UsageError
 from headgate.postgres import PromptConnection, open_connection
@@ -31,7 +31,6 @@ _T = TypeVar("_T")
 _NAME = "headgate gateway users"
 _VARIABLE = "HEADGATE_GATEWAY_PASSWORD"
 _LEAST_CHARACTERS = 8
-_DEFAULT_ITERATIONS = 8192
 
 users = typer.Typer(
     help="Users of the gateway that are kept in PostgreSQL: list them, set a password, remove one.",
@@ -73,7 +72,7 @@ def set_password(
     mechanism: MechanismOption = None,
     iterations: Annotated[
         int, typer.Option("--iterations", min=LEAST_ITERATIONS, max=MOST_ITERATIONS, help="More make guessing slower.")
-    ] = _DEFAULT_ITERATIONS,
+    ] = USUAL_ITERATIONS,
 ) -> None:
     """Make a user, or give it another password; every gateway of the database knows it at once.
 

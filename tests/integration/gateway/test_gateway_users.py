@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -364,3 +364,73 @@ def test_librdkafka_goes_on_when_a_user_is_made_while_it_tries(gateway: GatewayT
     set_password(gateway, "late", "correct horse")
     producer.produce(topic, b"v")
     assert producer.flush(TIMEOUT_S) == 0
+
+
+def troubles(gateway: GatewayThread) -> dict[str, Any]:
+    found: dict[str, Any] = gateway.gateway.told()["troubles"]
+    return found
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        threading.Event().wait(0.05)
+
+
+def test_a_table_that_is_gone_is_told_and_comes_back(gateway: GatewayThread, fresh_database: str) -> None:
+    """Who looks after departures fails in a way that nobody expects, and goes on when it can."""
+    set_password(gateway, "ann", "correct horse")
+    with psycopg.connect(fresh_database, autocommit=True) as connection, RawClient(gateway.port) as ann:
+        assert plain(ann, "ann", "correct horse").error_code == 0
+        connection.execute("alter table kafka.users rename to users_of_yesterday")
+        connection.execute("notify kafka_users")
+        until(lambda: "users" in troubles(gateway), "nobody is told")
+        assert not logs_in(gateway, "ann", "correct horse")
+        assert logs_in(gateway, "root", ROOT["root"])
+        connection.execute("alter table kafka.users_of_yesterday rename to users")
+        until(lambda: troubles(gateway) == {}, "it does not go on")
+        assert ann.ask(METADATA, 9, MetadataRequest()).brokers
+        connection.execute("delete from kafka.users")
+        assert ann.receive_frame() is None
+
+
+def test_a_flood_of_notifications_keeps_nobody_out(gateway: GatewayThread, fresh_database: str) -> None:
+    set_password(gateway, "ann", "correct horse")
+    is_over = threading.Event()
+
+    def shout() -> None:
+        with psycopg.connect(fresh_database, autocommit=True) as connection:
+            while not is_over.is_set():
+                connection.execute("notify kafka_users")
+
+    with ThreadPoolExecutor(1) as pool:
+        shouting = pool.submit(shout)
+        try:
+            until(lambda: logs_in(gateway, "ann", "correct horse"), "nobody comes in")
+            assert logs_in(gateway, "root", ROOT["root"])
+        finally:
+            is_over.set()
+        shouting.result()
+
+
+def test_users_who_come_and_go_all_the_time(gateway: GatewayThread, fresh_database: str) -> None:
+    """A login beside its removal: whoever is in afterwards is a user, and the others are not."""
+    names = [f"user-{number}" for number in range(20)]
+    keys = Keys.from_salted("SCRAM-SHA-256", SALT, 4096, salted("SCRAM-SHA-256", "correct horse", SALT, 4096))
+    for name in names:
+        put(fresh_database, name, keys)
+    clients = [RawClient(gateway.port) for _ in names]
+    with ThreadPoolExecutor(len(names) + 1) as pool:
+        logins = [pool.submit(plain, *each, "correct horse") for each in zip(clients, names, strict=True)]
+        with psycopg.connect(fresh_database, autocommit=True) as connection:
+            for name in names[::2]:
+                connection.execute("delete from kafka.users where name = %s", (name,))
+        codes = [login.result().error_code for login in logins]
+    assert codes[1::2] == [0] * 10
+    for number, client in enumerate(clients):
+        with client:
+            if number % 2:
+                assert client.ask(METADATA, 9, MetadataRequest()).brokers
+            else:
+                assert client.receive_frame() is None

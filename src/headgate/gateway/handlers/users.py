@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.login import LEAST_ITERATIONS, Keys, store
-from headgate.gateway.login.keys import ALGORITHMS, MOST_ITERATIONS
+from headgate.gateway.login.keys import ALGORITHMS, MOST_ITERATIONS, USUAL_ITERATIONS
 from headgate.gateway.login.store import Edit
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -41,7 +41,7 @@ _CONFIGURED = "this user is in the gateway's configuration, and can be changed o
 async def describe_users(context: Context, header: RequestHeader, request: DescribeUserScramCredentialsRequest) -> Body:
     """Answer DescribeUserScramCredentials: users and mechanisms, never a secret."""
     asked = [each.name for each in request.users or ()]
-    known = {name: dict.fromkeys(_NUMBERS, LEAST_ITERATIONS) for name in sorted(context.options.users)}
+    known = {name: dict.fromkeys(_NUMBERS, USUAL_ITERATIONS) for name in sorted(context.options.users)}
     async with context.store.pool.connection() as connection:
         rows = await store.everybody(connection, asked or None)
     for row in rows:

@@ -15,6 +15,7 @@ __all__ = ["Departures"]
 
 _PART = "users"
 _RETRY_S = 1.0
+_REST_S = 0.1  # whoever may connect to the database may notify, as often as he likes
 
 
 class Guest(Protocol):
@@ -54,6 +55,7 @@ class Departures:
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._health.works(_PART)
+                await asyncio.sleep(_REST_S)
 
     async def _expel(self) -> None:
         guests = [(guest, guest.credential) for guest in self._guests() if guest.credential]

@@ -11,10 +11,11 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-__all__ = ["ALGORITHMS", "LEAST_ITERATIONS", "MOST_ITERATIONS", "Keys", "decoy", "derive", "salted"]
+__all__ = ["ALGORITHMS", "LEAST_ITERATIONS", "MOST_ITERATIONS", "USUAL_ITERATIONS", "Keys", "decoy", "derive", "salted"]
 
 ALGORITHMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 16384  # as Kafka has them
+USUAL_ITERATIONS = 8192
 _SALT_BYTES = 16
 _DIGEST_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 
@@ -58,14 +59,17 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
     return hashlib.pbkdf2_hmac(ALGORITHMS[mechanism], password.encode(), salt, iterations)
 
 
-def derive(mechanism: str, password: str, iterations: int = LEAST_ITERATIONS) -> Keys:
+def derive(mechanism: str, password: str, iterations: int = USUAL_ITERATIONS) -> Keys:
     """Return new keys of a password."""
     salt = secrets.token_bytes(_SALT_BYTES)
     return Keys.from_salted(mechanism, salt, iterations, salted(mechanism, password, salt, iterations))
 
 
 def decoy(mechanism: str, name: str, secret: bytes) -> Keys:
-    """Return keys for a user that does not exist: the same salt at every try, and nothing that fits."""
+    """Return keys for a user that does not exist: the same salt at every try, and nothing that fits.
+
+    They look like those that headgate makes; of a user with other iterations one can tell that it exists.
+    """
     salt = hmac.digest(secret, name.encode(), "sha256")[:_SALT_BYTES]
     nothing = secrets.token_bytes(_DIGEST_BYTES[mechanism])
-    return Keys(mechanism, salt, LEAST_ITERATIONS, nothing, nothing)
+    return Keys(mechanism, salt, USUAL_ITERATIONS, nothing, nothing)

@@ -25,6 +25,7 @@ __all__ = ["Users"]
 
 _LOOKUPS = 2  # at a time: strangers must leave connections to those who are logged in
 _LOOKUP_TIMEOUT_S = 10.0
+_MOST_LOOKUPS = 10  # of one login
 
 
 class Users:
@@ -80,11 +81,12 @@ class Users:
         """
         if name in self._digests:
             return self._keys[keys.mechanism, name] == keys
-        while True:
+        for _ in range(_MOST_LOOKUPS):
             seen = self._changes
             is_there = keys in await self._stored(name)
             if seen == self._changes:
                 return is_there
+        raise TimeoutError("users change all the time")  # anybody may notify
 
     def close(self) -> None:
         """End its threads."""
