@@ -124,9 +124,16 @@ class Acceptor:
             self._services.metrics.refused_connections_total += 1
             accepted.close()
             return
-        task = asyncio.create_task(self._greet(accepted, _Arrival(self._host, self._arriving, address)))
+        arrival = _Arrival(self._host, self._arriving, address)
+        task = asyncio.create_task(self._greet(accepted, arrival))
         self._greeting.add(task)
-        task.add_done_callback(self._greeting.discard)
+        task.add_done_callback(partial(self._greeted, accepted, arrival))
+
+    def _greeted(self, accepted: socket.socket, arrival: _Arrival, task: asyncio.Task[None]) -> None:
+        self._greeting.discard(task)
+        if task.cancelled():  # perhaps before it had begun
+            accepted.close()
+            arrival.end()
 
     def _has_place(self, address: str) -> bool:
         most = self._services.options.max_connections
@@ -160,8 +167,5 @@ class Acceptor:
         except OSError as error:  # it has gone, as those do who only look whether the port is open; or it was too slow
             accepted.close()
             logger.info("no connection", extra={"peer": address, "why": str(error) or type(error).__name__})
-        except BaseException:
-            accepted.close()
-            raise
         finally:
             arrival.end()
