@@ -47,7 +47,7 @@ def begin(users: Users, mechanism: str, address: str) -> Dialogue:
     if mechanism == "PLAIN":
         return _Plain(users, address)
     if mechanism in ALGORITHMS:
-        return _Scram(users, mechanism)
+        return _Scram(users, mechanism, address)
     raise Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"the mechanisms are {', '.join(MECHANISMS)}")
 
 
@@ -92,11 +92,12 @@ class _Scram:
 
     lifetime_s: float | None = None
 
-    def __init__(self, users: Users, mechanism: str) -> None:
+    def __init__(self, users: Users, mechanism: str, address: str) -> None:
         self.user: str | None = None
         self.claimed = ""
         self.mechanism: str | None = None
         self._users = users
+        self._address = address
         self._mechanism = mechanism
         self._algorithm = ALGORITHMS[mechanism]
         self._first: tuple[_ClientFirst, Keys] | None = None
@@ -117,7 +118,7 @@ class _Scram:
 
     async def _greet(self, first: _ClientFirst) -> bytes:
         self.claimed = _checked(first.name)
-        keys = await self._users.keys(self._mechanism, first.name)
+        keys = await self._users.keys(self._mechanism, first.name, self._address)
         self._first = first, keys
         self._nonce = first.nonce + secrets.token_urlsafe(_NONCE_BYTES)
         salt = base64.b64encode(keys.salt).decode()

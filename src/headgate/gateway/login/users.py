@@ -18,7 +18,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from headgate.gateway.login import store
-from headgate.gateway.login.deriving import Derivation
+from headgate.gateway.login.deriving import Derivation, Turns
 from headgate.gateway.login.keys import ALGORITHMS, Keys, decoy, derive
 
 __all__ = ["Users"]
@@ -44,6 +44,7 @@ class Users:
         self._secret = secrets.token_bytes(32)
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._derivation = Derivation()
+        self._turns = Turns()
         self._changes = 0
 
     def changed(self) -> None:
@@ -60,17 +61,19 @@ class Users:
 
     async def proven(self, name: str, password: str, address: str) -> Keys | None:
         """Return the keys of a stored user whose password it is; takes as long for names that do not exist."""
-        found = next(iter(await self._stored(name)), None)
-        keys = found or decoy(next(iter(ALGORITHMS)), name, self._secret)
-        if not await self._derivation.fits(keys, password, address) or found is None:
-            return None
-        return found if await self.still(name, found) else None
+        async with self._turns.of(address):
+            found = next(iter(await self._stored(name)), None)
+            keys = found or decoy(next(iter(ALGORITHMS)), name, self._secret)
+            if not await self._derivation.fits(keys, password) or found is None:
+                return None
+            return found if await self.still(name, found) else None
 
-    async def keys(self, mechanism: str, name: str) -> Keys:
+    async def keys(self, mechanism: str, name: str, address: str) -> Keys:
         """Return what proves a password; for unknown names something stable that nothing matches."""
         if configured := self._keys.get((mechanism, name)):
             return configured
-        found = [] if self.is_configured(name) else await self._stored(name)
+        async with self._turns.of(address):
+            found = await self._stored(name)
         return next((keys for keys in found if keys.mechanism == mechanism), decoy(mechanism, name, self._secret))
 
     async def still(self, name: str, keys: Keys) -> bool:
