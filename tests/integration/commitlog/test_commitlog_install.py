@@ -22,7 +22,8 @@ from headgate.postgres.migrations import migrate
 from tests.gateway.servers import new_database
 from tests.integration.commitlog.log_topics import batch, create
 
-VERSION = len(plan().steps)
+VERSIONS = sorted(step.key for step in plan().steps if isinstance(step.key, int))  # numbers may be missing
+VERSION = VERSIONS[-1]
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_several_install_at_once(empty_url: str) -> None:
     assert errors == []
     with psycopg.connect(empty_url) as connection:
         rows = connection.execute("select version from kafka.migrations order by 1").fetchall()
-        assert rows == [(version,) for version in range(1, VERSION + 1)]
+        assert rows == [(version,) for version in VERSIONS]
 
 
 def test_a_newer_schema_is_left_alone(empty_url: str) -> None:
