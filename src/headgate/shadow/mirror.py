@@ -24,7 +24,7 @@ from headgate.shadow.client import IN_FLIGHT, Client, ExtTopic, batches_of
 from headgate.shadow.digest import chained, digest_of_batch
 from headgate.shadow.errors import OUT_OF_SEQUENCE, REFUSALS, code_name, kafka_error
 from headgate.shadow.links import Link, Planned, Rejected, Row, State, Step, as_planned, topic_here
-from headgate.shadow.topics import make_topic
+from headgate.shadow.topics import await_topic, make_topic
 from headgate.wire.kafka.batch import stamped
 from headgate.wire.kafka.messages.produce import ProducedPartition
 
@@ -66,7 +66,9 @@ class PartitionMirror:
         self._check_cluster()
         if ext is None and state is not None and state.records:
             raise self._changed(f"the topic {name} is gone there")
-        if ext is None:
+        if ext is not None and state is None:
+            ext = await_topic(self._client, name)  # another task may have made it just now
+        elif ext is None:
             ext = make_topic(self._client, name, here.partitions, here.configs, self._replicas)
         if len(ext.leaders) != here.partitions:
             raise StateError(

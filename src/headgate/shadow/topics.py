@@ -15,7 +15,7 @@ from headgate.shadow.client import Client, ExtTopic
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.errors import kafka_error
 
-__all__ = ["admin_client", "configs_there", "make_topic"]
+__all__ = ["admin_client", "await_topic", "configs_there", "make_topic"]
 
 _PAUSE_S = 0.02
 _log = logging.getLogger(__name__)
@@ -72,7 +72,12 @@ def make_topic(client: Client, name: str, partitions: int, configs: Mapping[str,
         told = error.args[0] if isinstance(error, KafkaException) else None
         if told is None or told.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise kafka_error(told.code() if told else 7, f"topic {name}", told.str() if told else None) from None
-    deadline = time.monotonic() + timeout_s
+    return await_topic(client, name)
+
+
+def await_topic(client: Client, name: str) -> ExtTopic:
+    """Return a topic that was made just now, once each of its partitions has a leader that knows of it."""
+    deadline = time.monotonic() + client.cluster.timeout_s
     while time.monotonic() < deadline:  # brokers learn of a new topic one after the other
         found = client.topic(name)
         if found is not None and _is_led(client, found):
