@@ -70,7 +70,7 @@ class LogTables:
     def _read_batches(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """Batches whose last message is in the range, so that each is in one; then how far that goes."""
         partition, done, end = wanted
-        for batches, reached in self._stored(wanted):
+        for batches, _, reached in self._stored(wanted):
             whole = [Whole(b.base_offset, b.last_offset, b.placed()) for b in batches if b.last_offset < end]
             done = min([reached, end, *(b.base_offset for b in batches if b.last_offset >= end)])
             if whole:
@@ -78,8 +78,8 @@ class LogTables:
         # Also of a range without anything: that there is such a partition.
         yield to_rows(partition, [Whole(max(done, wanted.start), max(done, wanted.start), b"")])
 
-    def _stored(self, wanted: Range) -> Iterator[tuple[list[Stored], int]]:
-        """What readers of committed messages see of a range, a few megabytes at a time, and the offset behind it."""
+    def _stored(self, wanted: Range) -> Iterator[tuple[list[Stored], int, int]]:
+        """What readers of committed messages see of a range, a few megabytes at a time, from an offset to another."""
         partition, offset, end = wanted
         with self._connected() as connection, connection.cursor(binary=True) as cursor:
             part = self._part(connection, partition)
@@ -93,17 +93,15 @@ class LogTables:
                     self._lost(partition, offset, first)
                     offset = first
                 elif not batches:
-                    yield [], end  # what was planned has been deleted since, to the last message
+                    yield [], end, end  # what was planned has been deleted since, to the last message
                     return
                 else:
-                    found, offset = [*filter(isolation.shows, batches)], batches[-1].last_offset + 1
-                    yield found, offset
+                    start, offset = offset, batches[-1].last_offset + 1
+                    yield [*filter(isolation.shows, batches)], start, offset
 
     def _read_messages(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        partition, start, end = wanted
-        for batches, reached in self._stored(wanted):
-            yield from _rows(partition, batches, start, end)
-            start = reached
+        for batches, start, _ in self._stored(wanted):
+            yield from _rows(wanted.partition, batches, start, wanted.end)
 
     def _part(self, connection: psycopg.Connection, partition: Partition) -> int:
         found = find_topics(connection, [partition.topic])
