@@ -11,7 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from headgate.wire.kafka.batch import BatchHeader, read_batch_header
+from headgate.wire.kafka.batch import BatchHeader, check_crc, read_batch_header
 from headgate.wire.kafka.records import Record, encode_batch, read_records
 
 __all__ = ["Outgoing", "is_chosen", "outgoing"]
@@ -29,8 +29,12 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 def outgoing(batch: bytes, percent: int = ALL) -> Outgoing | None:
-    """Return what is sent for a batch in its place in the log; None if nothing of it is."""
+    """Return what is sent for a batch in its place in the log; None if nothing of it is.
+
+    Raises `ProtocolError` for one that is damaged: with a new stamp it would look sound.
+    """
     header = read_batch_header(batch)
+    check_crc(batch, header)
     mark = header.last_offset + 1
     if percent == ALL and _goes_as_it_is(header):
         return Outgoing(batch, header.count, ((header.base_offset, mark),), mark)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
-from headgate.model import ConnectError, HeadgateError, StateError
+from headgate.model import ConnectError, HeadgateError, ProtocolError, StateError
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.connection import Connection
 from headgate.shadow.errors import kafka_error
@@ -44,6 +45,7 @@ from headgate.wire.kafka.schema import NO_UUID
 
 __all__ = ["IN_FLIGHT", "Client", "ExtTopic", "batches_of", "borrow_client", "close_idle_clients"]
 
+_P = TypeVar("_P")
 IN_FLIGHT = 5  # a broker recognises the last five batches of a producer when they come again
 _EARLIEST, _LATEST = -2, -1
 _BY_ID = 13  # from this version on, Produce and Fetch name topics by their ids
@@ -130,7 +132,7 @@ class Client:
         asked = ListOffsetsTopic(topic.name, (ListOffsetsPartition(partition, timestamp=at),))
         request = ListOffsetsRequest(-1, int(committed), (asked,), timeout_ms=int(self.cluster.timeout_s * 1000))
         answer = self._leader(topic, partition).call(LIST_OFFSETS, request)
-        (told,) = answer.topics[0].partitions
+        told = _only(_only(answer.topics).partitions)
         if told.error_code:
             raise kafka_error(told.error_code, f"topic {topic.name}")
         return told.offset
@@ -153,7 +155,7 @@ class Client:
         answer = connection.call(FETCH, request, version)
         if answer.error_code:
             raise kafka_error(answer.error_code, f"topic {topic.name}")
-        (told,) = answer.responses[0].partitions
+        told = _only(_only(answer.responses).partitions)
         if told.error_code:
             raise kafka_error(told.error_code, f"topic {topic.name}")
         return told
@@ -168,7 +170,7 @@ class Client:
     def take_batch(self, topic: ExtTopic, partition: int) -> ProducedPartition:
         """Wait for the answer to the oldest batch under way; what went wrong with the batch is in it."""
         answer = self._leader(topic, partition).take()
-        produced: ProducedPartition = answer.responses[0].partition_responses[0]
+        produced: ProducedPartition = _only(_only(answer.responses).partition_responses)
         return produced
 
     def _metadata(self, names: tuple[str, ...] | None) -> MetadataResponse:
@@ -220,6 +222,13 @@ class Client:
                 return self._connections[None]
         assert failure is not None
         raise failure
+
+
+def _only(parts: Sequence[_P]) -> _P:
+    """The one part of an answer to a question about one partition."""
+    if len(parts) != 1:
+        raise ProtocolError(f"an answer with {len(parts)} parts instead of 1", remedy="look into the broker's log")
+    return parts[0]
 
 
 _lock = threading.Lock()

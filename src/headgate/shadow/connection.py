@@ -57,11 +57,11 @@ class Connection:
             raise
 
     def _opened(self, cluster: Cluster, host: str, port: int) -> socket.socket:
+        context = cluster.tls_context()
         try:
             plain = socket.create_connection((host, port), cluster.timeout_s)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.settimeout(cluster.timeout_s * 2)  # the broker itself may take as long as it is told
-            context = cluster.tls_context()
             return context.wrap_socket(plain, server_hostname=host) if context else plain
         except ssl.SSLError as error:
             raise AuthError(

@@ -61,15 +61,17 @@ def group_offsets(
     *,
     groups: Iterable[str] | None = None,
     topics: Iterable[str] | None = None,
+    again: bool = True,
 ) -> list[GroupOffset]:
     """Return the offsets of groups on the link's topics, with their translation and what became of it so far.
 
-    `groups` are patterns with `*`, by default the link's own; `topics` are names, by default all.
+    `groups` are patterns with `*`, by default the link's own; `topics` are names, by default all. Without `again` what
+    was pushed is not translated anew.
     """
     patterns = list(link.groups if groups is None else groups)
     names = None if topics is None else set(topics)
     with connection.cursor(row_factory=class_row(GroupOffset)) as cursor:
-        found = cursor.execute(_SQL["group_offsets"], [link.name]).fetchall()
+        found = cursor.execute(_SQL["group_offsets"], [again, link.name]).fetchall()
     return [
         each
         for each in found
@@ -91,7 +93,7 @@ def push_groups(
     `groups` and `topics` are as for `group_offsets`. Whoever must know that all are there looks whether each is
     `pushed` or `ahead`. A group that cannot be pushed is `failed`, which is raised when all others are done.
     """
-    found = group_offsets(connection, link, groups=groups, topics=topics)
+    found = group_offsets(connection, link, groups=groups, topics=topics, again=again)
     by_group: dict[str, list[GroupOffset]] = {}
     for each in found:
         by_group.setdefault(each.group, []).append(each)

@@ -197,6 +197,7 @@ def prepare_link(connection: psycopg.Connection, client: Client, wanted: Link) -
     for what, before, now in (
         ("the cluster", known and known.cluster_id, cluster_id),
         ("topic_prefix", known and known.topic_prefix, wanted.topic_prefix),
+        ("percent", known and known.percent, wanted.percent),
         ("the direction", known and known.direction, wanted.direction),
     ):
         if before is not None and before != now:

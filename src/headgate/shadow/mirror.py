@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from headgate.commitlog.read import Isolation, Stored
-from headgate.model import DeliveryError, OccupiedError, StateError
+from headgate.model import DeliveryError, OccupiedError, ProtocolError, StateError
 from headgate.postgres.statements import named_statements
 from headgate.runtime.failpoints import failpoint
 from headgate.shadow.batches import Outgoing, outgoing
@@ -25,7 +25,7 @@ from headgate.shadow.digest import chained, digest_of_batch
 from headgate.shadow.errors import OUT_OF_SEQUENCE, REFUSALS, code_name, kafka_error
 from headgate.shadow.links import Link, Planned, Rejected, Row, State, Step, as_planned, topic_here
 from headgate.shadow.topics import await_topic, make_topic
-from headgate.wire.kafka.batch import stamped
+from headgate.wire.kafka.batch import read_batch_header, stamped
 from headgate.wire.kafka.messages.produce import ProducedPartition
 
 __all__ = ["PartitionMirror"]
@@ -92,7 +92,7 @@ class PartitionMirror:
         """Send batches, in their order; all before the offset `mark` is done then. Durable after `finish`."""
         plan = []
         for batch in batches:
-            out = outgoing(batch, self._link.percent)
+            out = self._outgoing(batch)
             if out is None:
                 continue
             if out.mark <= self._state.mirrored_to:
@@ -106,6 +106,16 @@ class PartitionMirror:
             failpoint("shadow.sent")
         if mark > self._state.mirrored_to:
             self._state = msgspec.structs.replace(self._state, mirrored_to=mark)
+
+    def _outgoing(self, batch: bytes) -> Outgoing | None:
+        """What is sent for a batch; one that cannot be read is set aside, so that others go on."""
+        try:
+            return outgoing(batch, self._link.percent)
+        except ProtocolError as error:
+            header = read_batch_header(batch)
+            if header.last_offset >= self._state.mirrored_to:
+                self._step.rejected.append(Rejected(header.base_offset, header.last_offset + 1, error.message))
+            return None
 
     def finish(self) -> None:
         """Write down what was done, after what is to be tried again; raises `OccupiedError` if others write there."""

@@ -10,7 +10,7 @@ insert into kafka.shadow_links as l (name, direction, servers, cluster_id, produ
   group_interval)
 values (%(name)s, %(direction)s, %(servers)s, %(cluster_id)s, %(producer_id)s, %(topic_prefix)s, %(percent)s,
   %(groups)s, make_interval(secs => %(group_interval_s)s))
-on conflict (name) do update set servers = excluded.servers, percent = excluded.percent, groups = excluded.groups,
+on conflict (name) do update set servers = excluded.servers, groups = excluded.groups,
   group_interval = excluded.group_interval, seen_at = clock_timestamp(),
   cluster_id = coalesce(l.cluster_id, excluded.cluster_id), producer_id = coalesce(l.producer_id, excluded.producer_id)
 
@@ -72,16 +72,18 @@ cross join lateral kafka.fetch_from(array[p.part_id], array[%s::bigint], array[%
 where t.name = %s and p.index = %s
 
 -- name: group_offsets
--- Offsets of groups on the topics of a link, where they lie at the other cluster, and what became of them so far.
+-- Offsets of groups on the topics of a link, where they lie at the other cluster, and what became of them so far. What
+-- has been pushed is not translated again, unless all is asked for: groups may have many offsets that never change.
 select o.group_id as "group", s.topic, s.partition, s.ext_topic, o.committed_offset as committed,
-  kafka.shadow_offset(s.link, s.topic, s.partition, o.committed_offset) as ext_offset, o.metadata,
-  coalesce((
-    select g.state from kafka.shadow_groups as g
-    where (g.link, g.group_id, g.topic, g.partition) = (s.link, o.group_id, s.topic, s.partition)
-      and g.committed_offset = o.committed_offset), '') as state
+  case when g.state in ('pushed', 'ahead') and not %s then g.ext_offset
+    else kafka.shadow_offset(s.link, s.topic, s.partition, o.committed_offset) end as ext_offset, o.metadata,
+  coalesce(g.state, '') as state
 from kafka.group_offsets as o
 join kafka.topics as t on t.id = o.topic_id
 join kafka.shadow_partitions as s on s.topic = t.name and s.topic_uuid = t.uuid and s.partition = o.partition
+left join kafka.shadow_groups as g
+  on (g.link, g.group_id, g.topic, g.partition) = (s.link, o.group_id, s.topic, s.partition)
+  and g.committed_offset = o.committed_offset
 where s.link = %s
 order by 1, 2, 3
 

@@ -28,6 +28,7 @@ _SQL = named_statements("headgate.shadow")
 _log = logging.getLogger(__name__)
 _MOST_PAUSE_S = 60.0
 _JOIN_S = 15.0
+_PRUNE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class _Tender(threading.Thread):
         self.tending = tending
         self.seen: dict[str, Any] = {}
         self.ending = threading.Event()
+        self._prune_at = 0.0
 
     def run(self) -> None:
         backoff = Backoff(self.tending.interval_s, max(_MOST_PAUSE_S, self.tending.interval_s))
@@ -64,7 +66,9 @@ class _Tender(threading.Thread):
 
     def _look(self) -> None:
         with open_connection(self.tending.url, "headgate shadow") as connection:
-            connection.execute(_SQL["prune"], [self.tending.name])
+            if time.monotonic() >= self._prune_at:
+                connection.execute(_SQL["prune"], [self.tending.name])
+                self._prune_at = time.monotonic() + _PRUNE_EVERY_S
             row = connection.execute(_SQL["lag"], [self.tending.name]).fetchone()
         assert row is not None
         names = ("lag_records", "lag_bytes", "lag_seconds", "rejected", "last_error")

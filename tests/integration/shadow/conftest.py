@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.embedded import Endpoints
+from headgate.shadow.client import close_idle_clients
 from tests.apache_kafka import ApacheKafka
 from tests.gateway.servers import GatewayThread, new_database, running
 from tests.integration.commitlog.conftest import connection, log_url, stock_log_url, stock_url, topic
 
 __all__ = ["connection", "log_url", "stock_log_url", "stock_url", "topic"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_idle_clients() -> Iterator[None]:
+    """Connections of this process do not outlive the tests."""
+    yield
+    close_idle_clients()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from headgate.embedded import Endpoints
 from headgate.gateway.store import StoreSettings
-from headgate.model import AuthError, HeadgateError
+from headgate.model import AuthError, HeadgateError, StateError
 from headgate.shadow.client import Client
 from headgate.shadow.digest import digest_there
 from tests.apache_kafka import ApacheKafka
@@ -86,6 +86,25 @@ def test_a_part_of_the_keys(gateway: GatewayThread, url: str, kafka: ApacheKafka
     assert [each[1:4] for each in target] == [each[1:4] for each in expected]
     assert offsets_by_map(url, topic, 0, [each[0] for each in expected]) == [each[0] for each in target]
     assert offsets_by_map(url, topic, 0, [400]) == [len(target)]
+    with pytest.raises(StateError, match="percent of the link"):
+        Mirror(url, kafka.servers).ensure()
+
+
+def test_a_damaged_batch_is_set_aside(gateway: GatewayThread, url: str, kafka: ApacheKafka, topic: str) -> None:
+    """A new checksum must not hide that the log is damaged."""
+    create(gateway.bootstrap, topic, 1)
+    for tag in ("a", "b", "c"):
+        write(gateway.bootstrap, topic, messages(3, 0, tag))
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "update kafka.batches set data = set_byte(data, length(data) - 1, get_byte(data, length(data) - 1) # 1)"
+            " where base_offset = 3"
+        )
+    assert Mirror(url, kafka.servers).ensure().to_the_end().rows == 6
+    with psycopg.connect(url) as connection:
+        row = connection.execute("select base_offset, end_offset, reason from kafka.shadow_rejected").fetchone()
+    assert row == (3, 6, "a batch whose checksum is wrong")
+    assert offsets_by_map(url, topic, 0, [2, 3, 6]) == [2, 3, 3]
 
 
 def test_what_lies_there_gives_the_digest_that_was_noted(

@@ -175,7 +175,7 @@ create function kafka.shadow_prune(of_link text) returns bigint language sql as 
     using kafka.shadow_partitions as s, kafka.topics as t, kafka.partitions as p
     where s.link = of_link and (r.link, r.topic, r.partition) = (s.link, s.topic, s.partition)
       and t.name = s.topic and t.uuid = s.topic_uuid and p.topic_id = t.id and p.index = s.partition
-      and r.end_offset <= p.log_start_offset
+      and r.base_offset < p.log_start_offset and r.end_offset <= p.log_start_offset
     returning 1)
   select count(*) from gone
 $$;
