@@ -30,7 +30,7 @@ class ElsewhereBroker(msgspec.Struct, frozen=True):
 
 
 class ElsewherePartition(msgspec.Struct, frozen=True):
-    """Who has a partition over there."""
+    """The leader and the copies of a partition of the other cluster."""
 
     leader: int
     leader_epoch: int = -1
