@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from headgate.wire.kafka import MAX_FRAME_BYTES
 
-__all__ = ["GatewayOptions", "HostPort", "OAuthOptions"]
+__all__ = ["Authorization", "GatewayOptions", "HostPort", "OAuthOptions"]
+
+Authorization: TypeAlias = Literal["none", "acls", "roles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ class GatewayOptions:
     tls_client_auth: str = "none"  # or "request", or "require"
     tls_principal: str = "DN"  # or "CN"
     allow_anonymous: bool | None = None  # none: if there are no users and no certificates of clients
+    authorization: Authorization = "none"
+    superusers: tuple[str, ...] = ()  # principals, as `User:alice`
+    allow_everyone_if_no_acl: bool = False
     auto_create_topics: bool = True
     default_partitions: int = 1
     max_connections: int = 1000
