@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headgate.gateway.access import RIGHTS, Rights
 from headgate.gateway.handlers import HANDLERS
 from headgate.gateway.handlers.session import first_offered
 from headgate.wire.kafka import APIS
@@ -20,11 +21,15 @@ BEGIN, END = "<!-- apis: made by python -m tests.gateway.table -->\n", "<!-- end
 def api_table() -> str:
     """One row for every API, by its key."""
     rows = [
-        f"| {api.name} | {api.key} | {_versions(first_offered(api), api.last)} |\n"
+        f"| {api.name} | {api.key} | {_versions(first_offered(api), api.last)} | {_rights(RIGHTS[api.request])} |\n"
         for api in APIS.values()
         if api.request in HANDLERS
     ]
-    return "| API | key | versions |\n|---|---|---|\n" + "".join(rows)
+    return "| API | key | versions | right |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _rights(rights: Rights) -> str:
+    return f"{rights}; {rights.note}" if rights.note else str(rights)
 
 
 def _versions(first: int, last: int) -> str:

@@ -14,6 +14,7 @@ from headgate.runtime.access import is_loopback
 __all__ = ["GatewaySection", "OAuthSection", "long_enough"]
 
 _ADVERTISED = r"^([^:\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$"
+_PRINCIPAL = r"^[^:]+:.+$"
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104  named, not bound
 
 
@@ -79,6 +80,16 @@ class GatewaySection(Section):
     tls_principal: Literal["DN", "CN"] = Field(
         "DN", description="Name of a client with a certificate: its subject as RFC 2253 has it, or its common name."
     )
+    authorization: Literal["none", "acls", "roles"] = Field(
+        "none",
+        description="What clients may do: everything, what ACLs allow them, or what PostgreSQL's roles are granted.",
+    )
+    superusers: tuple[Annotated[str, Field(pattern=_PRINCIPAL)], ...] = Field(
+        (), description="Principals that may do everything, as `User:alice`."
+    )
+    allow_everyone_if_no_acl: bool = Field(
+        False, description="With ACLs: allow everybody what no ACL is about, which is nothing else."
+    )
     auto_create_topics: bool = Field(True, description="Make a topic when a client asks for one that is missing.")
     default_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic that says no number.")
     max_connections: int = Field(1000, ge=1, description="Further ones are closed at once.")
@@ -125,6 +136,15 @@ class GatewaySection(Section):
                 f"host {self.public_hosts[0]} is not loopback, so users are required: add a table [gateway.users] with"
                 " passwords, or allow_anonymous = false for users of the database alone, or tls_client_auth, or oauth"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _rights_count(self) -> GatewaySection:
+        """A setting that would do nothing looks as if somebody were kept out."""
+        if self.superusers and self.authorization == "none":
+            raise ValueError('superusers count with authorization = "acls" or "roles" only: set it, or remove them')
+        if self.allow_everyone_if_no_acl and self.authorization != "acls":
+            raise ValueError('allow_everyone_if_no_acl counts with authorization = "acls" only')
         return self
 
     @model_validator(mode="after")

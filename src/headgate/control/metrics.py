@@ -127,6 +127,12 @@ _GATEWAY: tuple[tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, s
         "refused_connections_total",
     ),
     (CounterMetricFamily, names.GATEWAY_DENIED, "Requests that their principal may not make.", "denied_total"),
+    (
+        GaugeMetricFamily,
+        names.GATEWAY_ACL_ROWS_NOT_UNDERSTOOD,
+        "Rows of kafka.acls that somebody has damaged with SQL.",
+        "acl_rows_not_understood",
+    ),
     (CounterMetricFamily, names.GATEWAY_RECEIVED_BYTES, "Bytes from Kafka clients.", "received_bytes"),
     (CounterMetricFamily, names.GATEWAY_SENT_BYTES, "Bytes to Kafka clients.", "sent_bytes"),
     (CounterMetricFamily, names.GATEWAY_RESTARTS, "Times the gateway was started again.", "restarts_total"),

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headgate.gateway.access import Authority, Guard, Open
 from headgate.gateway.fetch_sessions import FetchSession, FetchSessions
 from headgate.gateway.options import GatewayOptions
 from headgate.gateway.principal import ANONYMOUS, Principal
@@ -69,6 +70,7 @@ class Services:
     metrics: Metrics
     audit: Audit
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    authority: Authority = field(default_factory=Open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,16 @@ class Context:
 
     services: Services
     session: Session
+    api: str = ""  # the name of what is asked
 
     @property
     def answer(self) -> AnswerRoom:
         return AnswerRoom(self.services.budget, self.session)
+
+    @property
+    def access(self) -> Guard:
+        """Return what the client may do."""
+        return Guard(self.services.authority, self.services.audit, self.session, self.api)
 
     @property
     def store(self) -> Store:

@@ -33,7 +33,9 @@ async def _respond(context: Context, header: RequestHeader, request: Body) -> Bo
     api = header.api
     assert api is not None
     error = ErrorCode.NONE
+    context = Context(context.services, context.session, api.name)
     try:
+        await context.access.check_request(request, header.api_version)
         return await HANDLERS[type(request)](context, header, request)
     except Refused as refused:
         error = refused.code

@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from headgate.gateway.accepting import Acceptor
+from headgate.gateway.access.opened import open_authority
 from headgate.gateway.audit import Audit
 from headgate.gateway.budget import Budget
 from headgate.gateway.cluster import Cluster
@@ -124,6 +125,7 @@ class Gateway:
             **self.metrics.as_dict(),
             **store.health.as_dict(),
             "inbox_rejected_total": store.rejected_total,
+            "acl_rows_not_understood": self._services.authority.strange_rows,
             "fetch_timings": store.fetch_timings.as_dict(),
         }
 
@@ -280,10 +282,12 @@ async def _open(
         transactions.start(options.postgres_url)
         undo.push_async_callback(transactions.close)
         users = await asyncio.to_thread(Users, options.users, store.pool)
+        authority = await open_authority(options, store)
         undo.pop_all()
     metrics = Metrics()
     budget, audit = Budget(options.max_inflight_bytes), Audit(metrics, is_on=options.audit)
-    return Services(store, cluster, coordinator, transactions, options, Logins(users, tokens), budget, metrics, audit)
+    services = store, cluster, coordinator, transactions, options, Logins(users, tokens), budget, metrics, audit
+    return Services(*services, authority=authority)
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

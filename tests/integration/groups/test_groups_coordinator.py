@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -289,7 +289,10 @@ def test_who_goes_away_while_waiting_holds_nobody_up(database: str, name: str) -
 
 
 async def consumer_beat(node: Node, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    return await node.coordinator.consumer_heartbeat(request, replace(CLIENT, version=1))
+    async def everything(names: Collection[str]) -> Collection[str]:
+        return names
+
+    return await node.coordinator.consumer_heartbeat(request, replace(CLIENT, version=1), everything)
 
 
 def test_a_consumer_keeps_its_epoch_when_the_coordinator_changes(database: str, name: str) -> None:

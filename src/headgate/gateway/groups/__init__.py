@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headgate.gateway.groups.group import Client
     from headgate.gateway.groups.settings import GroupSettings
     from headgate.gateway.groups.store import Commit, Committed
+    from headgate.gateway.groups.topics import Sight
 else:
     __getattr__ = lazily(
         __name__,
@@ -25,6 +26,7 @@ else:
         Coordinator="coordinator",
         GroupSettings="settings",
         Partition="assignors",
+        Sight="topics",
     )
 
 __all__ = [
@@ -36,4 +38,5 @@ __all__ = [
     "Coordinator",
     "GroupSettings",
     "Partition",
+    "Sight",
 ]

@@ -22,7 +22,7 @@ from headgate.gateway.groups.group import Client
 from headgate.gateway.groups.held import AnyGroup, Held, HeldGroups, now, over
 from headgate.gateway.groups.settings import GroupSettings
 from headgate.gateway.groups.store import Commit, Committed, GroupStore, Listed, Term
-from headgate.gateway.groups.topics import TopicIndex
+from headgate.gateway.groups.topics import Sight, Sights, TopicIndex
 from headgate.gateway.health import Health
 from headgate.gateway.store import Store
 from headgate.runtime.ending import end
@@ -57,6 +57,7 @@ class Coordinator:
         self._commits = CommitQueue(self._store)
         self._groups = HeldGroups(self._store, cluster, settings)
         self._topics = TopicIndex(store, self._store, settings.regex_refresh_s)
+        self._sights = Sights()
         self._chores: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -158,7 +159,7 @@ class Coordinator:
     # --- members of consumer groups ---------------------------------------------------------------------------------
 
     async def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
+        self, request: ConsumerGroupHeartbeatRequest, client: Client, sight: Sight
     ) -> ConsumerGroupHeartbeatResponse:
         check_ids(request.member_id, request.instance_id)
         is_joining = request.member_epoch == 0
@@ -175,7 +176,8 @@ class Coordinator:
         async def act(held: Held) -> ConsumerGroupHeartbeatResponse:
             group = self._as_consumer(held)
             regexes = group.regexes | ({request.subscribed_topic_regex} if request.subscribed_topic_regex else set())
-            return group.heartbeat(request, client, await self._topics.topics(regexes), now())
+            sights = self._sights.of(request.group_id, regexes, sight)
+            return group.heartbeat(request, client, await self._topics.topics(sights), now())
 
         run = self._groups.run if is_joining else self._groups.run_known
         return await run(request.group_id, act)

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeAlias
 from uuid import UUID
 
 from headgate.gateway.groups.consumer import Topics
 from headgate.gateway.groups.store import GroupStore
 from headgate.gateway.store import Store
 
-__all__ = ["TopicIndex"]
+__all__ = ["Sight", "Sights", "TopicIndex"]
 
 _MAX_REGEXES = 1_000
+
+Sight: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
+"""Of some topics, those that somebody may know of."""
+
+
+class Sights:
+    """Who an expression of a group sees with: the first member that brought it, until the group has it no more.
+
+    All members share what an expression matches, as in Kafka. If it were that of whoever asks, members with different
+    rights would make the group move its partitions with every heartbeat.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, Sight]] = {}
+
+    def of(self, group_id: str, regexes: Collection[str], asking: Sight) -> dict[str, Sight]:
+        """Return whose sight counts for each expression of a group."""
+        known = self._known.pop(group_id, {})
+        found = {regex: known.get(regex, asking) for regex in regexes}
+        if found:
+            if len(self._known) >= _MAX_REGEXES:
+                self._known.pop(next(iter(self._known)))  # the group that has asked longest ago
+            self._known[group_id] = found
+        return found
 
 
 class TopicIndex:
@@ -25,9 +50,10 @@ class TopicIndex:
         self._matches: dict[str, tuple[float, frozenset[str]]] = {}
         store.on_notify("kafka_catalog", lambda _: self._matches.clear())
 
-    async def topics(self, regexes: Iterable[str]) -> Topics:
-        """Return what a group with these expressions may know of the log."""
-        return Topics(self._topic, {regex: await self._match(regex) for regex in regexes})
+    async def topics(self, regexes: Mapping[str, Sight]) -> Topics:
+        """Return what a group with these expressions may know of the log; of what matches, as far as each may see."""
+        matches = {regex: frozenset(await sight(await self._match(regex))) for regex, sight in regexes.items()}
+        return Topics(self._topic, matches)
 
     def _topic(self, name: str) -> tuple[UUID, int] | None:
         topic = self._catalog.get(name)

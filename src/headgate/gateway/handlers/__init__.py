@@ -9,6 +9,7 @@ from __future__ import annotations
 from headgate.gateway.context import Failures, Handlers
 from headgate.gateway.handlers import (
     absent,
+    acls,
     cluster,
     commits,
     configs,
@@ -45,6 +46,7 @@ _FAMILIES = (
     consumer_groups,
     transactions,
     users,
+    acls,
     absent,
 )
 

@@ -5,6 +5,7 @@ Tools ask for them all the same, and one that gets no answer fails altogether.
 
 from __future__ import annotations
 
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.cluster import LEADER_EPOCH
 from headgate.wire.kafka import Body, RequestHeader
@@ -17,6 +18,7 @@ from headgate.wire.kafka.messages.configs import (
 from headgate.wire.kafka.messages.leadership import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AskedProducersTopic,
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeQuorumRequest,
@@ -39,40 +41,19 @@ from headgate.wire.kafka.messages.leadership import (
     ReassignedTopic,
 )
 from headgate.wire.kafka.messages.security import (
-    AclCreationResult,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredQuota,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
 
 __all__ = ["FAILURES", "HANDLERS"]
 
-_NO_ACLS = "there are no ACLs here: whoever is let in may do everything"
 _NO_QUOTAS = "there are no quotas here"
 _NO_REPLICAS = "partitions are in PostgreSQL, and gateways lead them by a hash"
 _METADATA_TOPIC = "__cluster_metadata"
 _TOPICS, _BROKERS = 2, 4  # types of resources that have settings; client metrics have none
-
-
-async def describe_acls(context: Context, header: RequestHeader, request: DescribeAclsRequest) -> Body:
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_ACLS)
-
-
-async def create_acls(context: Context, header: RequestHeader, request: CreateAclsRequest) -> Body:
-    return _create_acls_failed(request, ErrorCode.SECURITY_DISABLED, _NO_ACLS)
-
-
-async def delete_acls(context: Context, header: RequestHeader, request: DeleteAclsRequest) -> Body:
-    return _delete_acls_failed(request, ErrorCode.SECURITY_DISABLED, _NO_ACLS)
 
 
 async def describe_client_quotas(context: Context, header: RequestHeader, request: DescribeClientQuotasRequest) -> Body:
@@ -87,11 +68,18 @@ async def describe_producers(context: Context, header: RequestHeader, request: D
     """The idempotent producers of partitions, as the log remembers them, and where their open transactions begin."""
     topics = []
     for topic in request.topics:
-        found = await context.store.catalog.find(topic.name)
-        parts = found.parts if found else ()
-        partitions = [await _producers(context, parts, index) for index in topic.partition_indexes]
+        partitions = await _producers_of(context, topic)
         topics.append(ProducersOfTopic(name=topic.name, partitions=tuple(partitions)))
     return DescribeProducersResponse(topics=tuple(topics))
+
+
+async def _producers_of(context: Context, topic: AskedProducersTopic) -> list[ProducersOfPartition]:
+    if not await context.access.allowed(Operation.READ, Kind.TOPIC, (topic.name,)):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return [ProducersOfPartition(partition_index=index, error_code=code) for index in topic.partition_indexes]
+    found = await context.store.catalog.find(topic.name)
+    parts = found.parts if found else ()
+    return [await _producers(context, parts, index) for index in topic.partition_indexes]
 
 
 async def _producers(context: Context, parts: tuple[int, ...], index: int) -> ProducersOfPartition:
@@ -213,16 +201,6 @@ async def list_config_resources(context: Context, header: RequestHeader, request
     )
 
 
-def _create_acls_failed(request: CreateAclsRequest, code: ErrorCode, message: str | None) -> Body:
-    failed = AclCreationResult(error_code=code, error_message=message)
-    return CreateAclsResponse(results=(failed,) * len(request.creations))
-
-
-def _delete_acls_failed(request: DeleteAclsRequest, code: ErrorCode, message: str | None) -> Body:
-    failed = DeleteAclsFilterResult(error_code=code, error_message=message)
-    return DeleteAclsResponse(filter_results=(failed,) * len(request.filters))
-
-
 def _quotas_failed(request: AlterClientQuotasRequest, code: ErrorCode, message: str | None) -> Body:
     entries = (AlteredQuota(error_code=code, error_message=message, entity=each.entity) for each in request.entries)
     return AlterClientQuotasResponse(entries=tuple(entries))
@@ -260,9 +238,6 @@ def _producers_failed(request: DescribeProducersRequest, code: ErrorCode, messag
 
 
 HANDLERS: Handlers = {
-    DescribeAclsRequest: describe_acls,
-    CreateAclsRequest: create_acls,
-    DeleteAclsRequest: delete_acls,
     DescribeClientQuotasRequest: describe_client_quotas,
     AlterClientQuotasRequest: alter_client_quotas,
     DescribeProducersRequest: describe_producers,
@@ -273,8 +248,6 @@ HANDLERS: Handlers = {
     ListConfigResourcesRequest: list_config_resources,
 }
 FAILURES: Failures = {
-    CreateAclsRequest: _create_acls_failed,
-    DeleteAclsRequest: _delete_acls_failed,
     AlterClientQuotasRequest: _quotas_failed,
     ElectLeadersRequest: _election_failed,
     DescribeProducersRequest: _producers_failed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.cluster import Cluster
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.handlers.moved import metadata_of, moved_partitions
@@ -29,27 +30,26 @@ from headgate.wire.kafka.messages.cluster import (
 from headgate.wire.kafka.messages.shared import Cursor
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["FAILURES", "HANDLERS", "INTERNAL_TOPICS", "find_topic"]
+__all__ = ["FAILURES", "HANDLERS", "INTERNAL_TOPICS", "find_allowed", "find_topic", "visible_topics"]
 
 LEADER_EPOCH = 0  # a partition has no owner that could change
 # Kafka keeps its own things there. Here they are in tables, and these are empty, for tools that look at them.
 INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
 _NOT_ASKED = -(2**31)
-# Bit sets of the operations that anybody may do: read, write, create, delete, alter, describe, ... as the protocol
-# numbers them.
-_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 10, 11, 12))
 _MAX_PAGE_PARTITIONS = 2000
+_NAMELESS = 12  # Metadata's first version in which a topic may have no name
 
 
 async def metadata(context: Context, header: RequestHeader, request: MetadataRequest) -> Body:
     """Brokers, and the topics asked for; those that are missing are made if both sides want that."""
     if request.topics is None or (header.api_version == 0 and not request.topics):
-        topics = [_described(context, topic, request) for topic in await context.store.catalog.all()]
+        topics = [await _described(context, topic, request) for topic in await visible_topics(context)]
     else:
-        topics = [await _asked(context, asked, request) for asked in request.topics or ()]
-    operations = _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-    targets = [_target(context, topic.name) for topic in topics] or [None]
+        topics = [await _asked(context, header, asked, request) for asked in request.topics or ()]
+    operations = _NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = await _cluster_operations(context)
+    targets = [_target(context, topic.name) if not topic.error_code else None for topic in topics] or [None]
     return metadata_of(context, topics, targets, operations)
 
 
@@ -58,14 +58,37 @@ def _target(context: Context, name: str | None) -> Elsewhere | None:
     return topic.move.target if topic is not None and topic.move is not None and topic.move.state == "moved" else None
 
 
-async def _asked(context: Context, asked: AskedTopic, request: MetadataRequest) -> TopicMetadata:
+async def _cluster_operations(context: Context) -> int:
+    """What the client may do with the cluster, which is told to those who may look at it."""
+    if not await context.access.may(Operation.DESCRIBE, Kind.CLUSTER):
+        return 0
+    return await context.access.operations(Kind.CLUSTER)
+
+
+async def visible_topics(context: Context, operation: Operation = Operation.DESCRIBE) -> list[Topic]:
+    """Return the topics, by name, that the client may look at, or do something else with."""
+    topics = await context.store.catalog.all()
+    visible = await context.access.allowed(operation, Kind.TOPIC, [topic.name for topic in topics], is_asked=False)
+    return topics if len(visible) == len(topics) else [topic for topic in topics if topic.name in visible]
+
+
+async def _asked(context: Context, header: RequestHeader, asked: AskedTopic, request: MetadataRequest) -> TopicMetadata:
     try:
+        if asked.name is not None and asked.topic_id == NO_UUID:
+            await context.access.check(Operation.DESCRIBE, Kind.TOPIC, asked.name)
         topic = await _found_or_made(context, asked, may_make=request.allow_auto_topic_creation)
     except Refused as refused:
         return TopicMetadata(error_code=refused.code, name=asked.name, topic_id=asked.topic_id)
     except NO_DATABASE:  # the brokers are told all the same, so that the client does not lose them
         return TopicMetadata(error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=asked.name, topic_id=asked.topic_id)
-    return _described(context, topic, request)
+    if asked.topic_id != NO_UUID and not await context.access.allowed(Operation.DESCRIBE, Kind.TOPIC, (topic.name,)):
+        # Ids are no secret; the name that belongs to one is.
+        return TopicMetadata(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            name=None if header.api_version >= _NAMELESS else "",
+            topic_id=asked.topic_id,
+        )
+    return await _described(context, topic, request)
 
 
 async def _found_or_made(context: Context, asked: AskedTopic, *, may_make: bool) -> Topic:
@@ -80,6 +103,8 @@ async def _found_or_made(context: Context, asked: AskedTopic, *, may_make: bool)
         # A name that no topic can have is told apart from one that no topic has.
         await context.store.catalog.create(asked.name, 1, {}, validate_only=True)
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not await context.access.may(Operation.CREATE, Kind.CLUSTER):
+        await context.access.check(Operation.CREATE, Kind.TOPIC, asked.name)
     settings = {"cleanup.policy": "compact"} if asked.name in INTERNAL_TOPICS else {}
     try:
         return await context.store.catalog.create(asked.name, context.options.default_partitions, settings)
@@ -89,8 +114,21 @@ async def _found_or_made(context: Context, asked: AskedTopic, *, may_make: bool)
     return await find_topic(context, asked.name)  # somebody else was faster
 
 
+async def find_allowed(context: Context, operation: Operation, name: str, topic_id: object = NO_UUID) -> Topic:
+    """Return a topic with which the client may do something. Raises `Refused`.
+
+    Whether there is a topic is not told to those who may not know: what is named is looked at before it is looked for.
+    """
+    if topic_id == NO_UUID:
+        await context.access.check(operation, Kind.TOPIC, name)
+    topic = await find_topic(context, name, topic_id)
+    if topic_id != NO_UUID:
+        await context.access.check(operation, Kind.TOPIC, topic.name)
+    return topic
+
+
 async def find_topic(context: Context, name: str, topic_id: object = NO_UUID) -> Topic:
-    """A topic by id, or by name if there is no id; refused if there is none."""
+    """A topic by id, or by name if there is no id; refused if there is none. Look at `find_allowed` first."""
     catalog = context.store.catalog
     if topic_id != NO_UUID:
         topic = await catalog.find_id(topic_id)  # type: ignore[arg-type]
@@ -103,7 +141,7 @@ async def find_topic(context: Context, name: str, topic_id: object = NO_UUID) ->
     return topic
 
 
-def _described(context: Context, topic: Topic, request: MetadataRequest) -> TopicMetadata:
+async def _described(context: Context, topic: Topic, request: MetadataRequest) -> TopicMetadata:
     partitions = tuple(_partition(context.cluster, index, part_id) for index, part_id in enumerate(topic.parts))
     topic_id = topic.uuid
     if topic.move is not None and topic.move.is_closed:
@@ -114,7 +152,11 @@ def _described(context: Context, topic: Topic, request: MetadataRequest) -> Topi
         topic_id=topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=(_TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED),
+        topic_authorized_operations=(
+            await context.access.operations(Kind.TOPIC, topic.name)
+            if request.include_topic_authorized_operations
+            else _NOT_ASKED
+        ),
     )
 
 
@@ -146,7 +188,7 @@ async def describe_cluster(context: Context, header: RequestHeader, request: Des
             DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port) for each in cluster.live()
         ),
         cluster_authorized_operations=(
-            _CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            await _cluster_operations(context) if request.include_cluster_authorized_operations else _NOT_ASKED
         ),
     )
 
@@ -159,7 +201,7 @@ class _Page:
     topics: list[DescribedTopic] = dataclasses.field(default_factory=list)
     next_cursor: Cursor | None = None
 
-    def add(self, cluster: Cluster, topic: Topic, first: int) -> None:
+    def add(self, cluster: Cluster, topic: Topic, first: int, operations: int) -> None:
         if self.room <= 0:
             self.next_cursor = Cursor(topic_name=topic.name, partition_index=first)
             return
@@ -170,7 +212,7 @@ class _Page:
                 name=topic.name,
                 topic_id=topic.uuid,
                 partitions=tuple(_described_partition(cluster, index, part_id) for index, part_id in parts),
-                topic_authorized_operations=_TOPIC_OPERATIONS,
+                topic_authorized_operations=operations,
             )
         )
         if first + len(parts) < len(topic.parts):
@@ -186,19 +228,24 @@ async def describe_topic_partitions(
     for name, topic in await _named(context, request):
         if name < cursor.topic_name or page.next_cursor:
             continue
-        if topic is None:
-            page.topics.append(DescribedTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name))
-        else:
-            page.add(context.cluster, topic, max(cursor.partition_index, 0) if name == cursor.topic_name else 0)
+        if isinstance(topic, Refused):
+            page.topics.append(DescribedTopic(error_code=topic.code, name=name))
+            continue
+        first = max(cursor.partition_index, 0) if name == cursor.topic_name else 0
+        page.add(context.cluster, topic, first, await context.access.operations(Kind.TOPIC, name))
     return DescribeTopicPartitionsResponse(topics=tuple(page.topics), next_cursor=page.next_cursor)
 
 
-async def _named(context: Context, request: DescribeTopicPartitionsRequest) -> list[tuple[str, Topic | None]]:
-    catalog = context.store.catalog
+async def _named(context: Context, request: DescribeTopicPartitionsRequest) -> list[tuple[str, Topic | Refused]]:
     if not request.topics:
-        return sorted((topic.name, topic) for topic in await catalog.all())
-    names = sorted({topic.name for topic in request.topics})
-    return [(name, await catalog.find(name)) for name in names]
+        return [(topic.name, topic) for topic in await visible_topics(context)]
+    found: list[tuple[str, Topic | Refused]] = []
+    for name in sorted({topic.name for topic in request.topics}):
+        try:
+            found.append((name, await find_allowed(context, Operation.DESCRIBE, name)))
+        except Refused as refused:
+            found.append((name, refused))
+    return found
 
 
 def _described_partition(cluster: Cluster, index: int, part_id: int) -> DescribedPartition:

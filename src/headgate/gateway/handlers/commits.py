@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from uuid import UUID
 
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.groups import Commit, Committed
 from headgate.gateway.store import Topic
@@ -39,15 +40,20 @@ __all__ = ["FAILURES", "HANDLERS"]
 
 _COMMITS_BY_ID, _FETCHES_BY_ID, _SEVERAL_GROUPS = 10, 10, 8  # the first versions of OffsetCommit and OffsetFetch
 _NONE_STORED = -1
+_NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def commit(context: Context, header: RequestHeader, request: OffsetCommitRequest) -> Body:
     """Store offsets; partitions that do not exist are refused one by one, a member that may not as a whole."""
     limit = context.coordinator.settings.max_metadata_bytes
     known = [(topic, await _topic(context, topic.name, topic.topic_id)) for topic in request.topics]
+    readable = await _readable(context, known)
     checked = [
-        [(each, _check(each, found, limit, is_named=topic.topic_id == NO_UUID)) for each in topic.partitions]
-        for topic, found in known
+        [
+            (each, _check(each, found, limit, is_named=topic.topic_id == NO_UUID) if is_readable else _NOT_ALLOWED)
+            for each in topic.partitions
+        ]
+        for (topic, found), is_readable in zip(known, readable, strict=True)
     ]
     commits = [
         _commit(each, found)
@@ -63,6 +69,13 @@ async def commit(context: Context, header: RequestHeader, request: OffsetCommitR
             for topic, partitions in zip(request.topics, checked, strict=True)
         )
     )
+
+
+async def _readable(context: Context, asked: Sequence[tuple[CommitTopic, Topic | None]]) -> list[bool]:
+    """Whether the client may read each topic; those that are not there by the name that was given."""
+    names = [found.name if found else topic.name for topic, found in asked]
+    allowed = await context.access.allowed(Operation.READ, Kind.TOPIC, [name for name in names if name])
+    return [not name or name in allowed for name in names]  # by an id that there is not: it is told so
 
 
 async def _topic(context: Context, name: str, topic_id: UUID) -> Topic | None:
@@ -137,13 +150,17 @@ def _older(offset: FetchedGroupOffset, group_code: int) -> FetchedOffset:
 
 async def _fetched(context: Context, version: int, group: OffsetFetchGroup, stable: bool) -> FetchedOffsetsGroup:
     try:
+        await context.access.check(Operation.DESCRIBE, Kind.GROUP, group.group_id)
         stored = await context.coordinator.offsets(group.group_id, group.member_id, group.member_epoch)
     except Refused as refused:
         return _unfetched(group, refused.code)
     if not stable:
         stored = [dataclasses.replace(each, is_stable=True) for each in stored if each.offset != _NONE_STORED]
     if group.topics is None:
-        return FetchedOffsetsGroup(group.group_id, tuple(_all(stored)))
+        visible = await context.access.allowed(
+            Operation.DESCRIBE, Kind.TOPIC, {each.name for each in stored}, is_asked=False
+        )
+        return FetchedOffsetsGroup(group.group_id, tuple(_all([each for each in stored if each.name in visible])))
     is_by_id = version >= _FETCHES_BY_ID
     return FetchedOffsetsGroup(
         group.group_id, tuple([await _wanted(context, each, stored, is_by_id) for each in group.topics])
@@ -167,8 +184,11 @@ async def _wanted(
     context: Context, topic: OffsetFetchGroupTopic, stored: list[Committed], is_by_id: bool
 ) -> FetchedOffsetsGroupTopic:
     unknown = ErrorCode.NONE
-    if is_by_id and await context.store.catalog.find_id(topic.topic_id) is None:
+    known = await context.store.catalog.find_id(topic.topic_id) if is_by_id else None
+    if is_by_id and known is None:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    elif not await context.access.allowed(Operation.DESCRIBE, Kind.TOPIC, (known.name if known else topic.name,)):
+        unknown, stored = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
     found = {
         each.partition: each
         for each in stored
@@ -198,11 +218,17 @@ def _not_fetched(request: OffsetFetchRequest, code: ErrorCode, message: str | No
 async def delete(context: Context, header: RequestHeader, request: OffsetDeleteRequest) -> Body:
     """Forget offsets."""
     partitions = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-    codes = iter(await context.coordinator.delete_offsets(request.group_id, partitions))
+    readable = await context.access.allowed(Operation.READ, Kind.TOPIC, {name for name, _ in partitions})
+    deletable = [place for place in partitions if place[0] in readable]
+    codes = dict(zip(deletable, await context.coordinator.delete_offsets(request.group_id, deletable), strict=True))
+
+    def outcome(name: str, index: int) -> DeletedOffset:
+        return DeletedOffset(index, codes.get((name, index), _NOT_ALLOWED))
+
     return OffsetDeleteResponse(
         topics=tuple(
             DeletedOffsetsTopic(
-                topic.name, tuple(DeletedOffset(each.partition_index, next(codes)) for each in topic.partitions)
+                topic.name, tuple(outcome(topic.name, each.partition_index) for each in topic.partitions)
             )
             for topic in request.topics
         )

@@ -6,8 +6,10 @@ import enum
 from collections.abc import Iterable, Mapping
 
 from headgate.commitlog.configs import CONFIGS, ConfigType, value_of
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.context import Context, Failures, Handlers
-from headgate.gateway.handlers.cluster import find_topic
+from headgate.gateway.handlers.cluster import find_allowed
+from headgate.gateway.store import Topic
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.configs import (
@@ -84,10 +86,11 @@ async def _all_configs(
     context: Context, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> Iterable[DescribedConfig]:
     if resource.resource_type == _Resource.BROKER:
+        await context.access.check(Operation.DESCRIBE_CONFIGS, Kind.CLUSTER)
         return _broker_configs(context, resource.resource_name)
     if resource.resource_type != _Resource.TOPIC:
         raise Refused(ErrorCode.INVALID_REQUEST, "only topics and brokers have settings")
-    topic = await find_topic(context, resource.resource_name)
+    topic = await find_allowed(context, Operation.DESCRIBE_CONFIGS, resource.resource_name)
     return [_topic_config(topic.configs, name, request) for name in CONFIGS]
 
 
@@ -190,8 +193,7 @@ async def _changed(
 ) -> IncrementallyAlteredResource:
     code, message = ErrorCode.NONE, None
     try:
-        _check_topic(resource.resource_type)
-        topic = await find_topic(context, resource.resource_name)
+        topic = await _alterable(context, resource.resource_type, resource.resource_name)
         wanted = dict(topic.configs)
         for change in _distinct(resource.configs):
             _apply(wanted, change)
@@ -242,11 +244,14 @@ def _items(value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
-def _check_topic(resource_type: int) -> None:
+async def _alterable(context: Context, resource_type: int, name: str) -> Topic:
+    """The topic whose settings the client may change. Raises `Refused`."""
     if resource_type != _Resource.TOPIC:
+        await context.access.check(Operation.ALTER_CONFIGS, Kind.CLUSTER)
         raise Refused(
             ErrorCode.INVALID_REQUEST, "only topics can be changed here; a gateway's settings are in its configuration"
         )
+    return await find_allowed(context, Operation.ALTER_CONFIGS, name)
 
 
 async def _store(
@@ -266,8 +271,7 @@ async def alter_configs(context: Context, header: RequestHeader, request: AlterC
 async def _replaced(context: Context, resource: AlterConfigsResource, validate_only: bool) -> AlteredResource:
     code, message = ErrorCode.NONE, None
     try:
-        _check_topic(resource.resource_type)
-        topic = await find_topic(context, resource.resource_name)
+        topic = await _alterable(context, resource.resource_type, resource.resource_name)
         wanted = {config.name: config.value for config in resource.configs if config.value is not None}
         await _store(context, topic.name, topic.configs, wanted, validate_only)
     except Refused as refused:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from headgate.gateway.access import Operation
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.fetch_sessions import Asked
-from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
+from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_allowed
 from headgate.gateway.handlers.moved import check_readable
 from headgate.gateway.store import Fetched, Topic, Want
 from headgate.wire.kafka import Body, RequestHeader
@@ -46,6 +47,7 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
     """Batches as they were sent, waiting for some if there are none."""
     turn = context.services.fetch_sessions.turn(context.session, request, uses_ids=header.api_version >= _TOPIC_IDS)
     is_committed = request.isolation_level == READ_COMMITTED
+    rights = context.access.state
     wants = await _wants(context, turn.asked, is_committed=is_committed)
     good = [want for want in wants if isinstance(want, Want)]
     fetched: list[Fetched] = []
@@ -59,14 +61,19 @@ async def fetch(context: Context, header: RequestHeader, request: FetchRequest) 
             max_wait_s=min(max(request.max_wait_ms, 0) / 1000, _MAX_WAIT_S) if len(good) == len(wants) else 0.0,
         )
     answers = iter(fetched)
-    return turn.response(
-        [
-            _refused(partition, want.code)
-            if isinstance(want, Refused)
-            else _fetched(partition, next(answers), is_committed)
-            for (_, partition), want in zip(turn.asked, wants, strict=True)
+    parts = [
+        _refused(partition, want.code)
+        if isinstance(want, Refused)
+        else _fetched(partition, next(answers), is_committed)
+        for (_, partition), want in zip(turn.asked, wants, strict=True)
+    ]
+    if good and context.access.state != rights:  # what came in while it waited may be for others by now
+        again = await _wants(context, turn.asked, is_committed=is_committed)
+        parts = [
+            _refused(partition, want.code) if isinstance(want, Refused) else part
+            for (_, partition), want, part in zip(turn.asked, again, parts, strict=True)
         ]
-    )
+    return turn.response(parts)
 
 
 async def _wants(context: Context, asked: Sequence[Asked], *, is_committed: bool) -> list[Want | Refused]:
@@ -75,7 +82,7 @@ async def _wants(context: Context, asked: Sequence[Asked], *, is_committed: bool
     for (name, uuid, _), partition in asked:
         if (name, uuid) not in found:
             try:
-                found[name, uuid] = await find_topic(context, name, uuid)
+                found[name, uuid] = await find_allowed(context, Operation.READ, name, uuid)
             except Refused as refused:
                 found[name, uuid] = refused
         topic = found[name, uuid]
@@ -159,7 +166,7 @@ async def _ends(context: Context, topic: LeaderEpochTopic) -> EpochEndTopic:
 
 async def _end(context: Context, name: str, partition: LeaderEpochPartition) -> EpochEndOffset:
     try:
-        topic = await find_topic(context, name)
+        topic = await find_allowed(context, Operation.DESCRIBE, name)
         check_readable(topic.move)
         part_id = part_of(topic, partition.partition)
         check_epoch(partition.current_leader_epoch)

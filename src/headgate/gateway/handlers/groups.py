@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.groups import ClassicGroup
 from headgate.wire.kafka import Body, RequestHeader
@@ -20,10 +21,8 @@ from headgate.wire.kafka.messages.groups import (
 )
 from headgate.wire.kafka.refusal import Refused
 
-__all__ = ["EVERY_OPERATION", "FAILURES", "HANDLERS", "NO_OPERATIONS"]
+__all__ = ["FAILURES", "HANDLERS", "NO_OPERATIONS"]
 
-# What a client may do with a group, as bits: read 3, delete 6, describe 8. Who may speak to a gateway may do all.
-EVERY_OPERATION = 1 << 3 | 1 << 6 | 1 << 8
 NO_OPERATIONS = -(2**31)
 _SAYS_NOT_FOUND = 6  # DescribeGroups' first version in which a group that does not exist is an error
 
@@ -32,23 +31,33 @@ async def list_groups(context: Context, header: RequestHeader, request: ListGrou
     """The groups of this gateway; clients ask every gateway."""
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
+    found = await context.coordinator.groups()
+    visible = {each.group_id for each in found}
+    if not await context.access.may(Operation.DESCRIBE, Kind.CLUSTER):
+        visible &= set(await context.access.allowed(Operation.DESCRIBE, Kind.GROUP, visible, is_asked=False))
     groups = [
         ListedGroup(each.group_id, each.protocol_type, each.state, each.kind)
-        for each in await context.coordinator.groups()
-        if (not states or each.state.lower() in states) and (not kinds or each.kind in kinds)
+        for each in found
+        if each.group_id in visible
+        and (not states or each.state.lower() in states)
+        and (not kinds or each.kind in kinds)
     ]
     return ListGroupsResponse(groups=tuple(groups))
 
 
 async def describe_groups(context: Context, header: RequestHeader, request: DescribeGroupsRequest) -> Body:
     """Classic groups with their members."""
-    operations = EVERY_OPERATION if request.include_authorized_operations else NO_OPERATIONS
-    groups = [await _described(context, header, group_id, operations) for group_id in request.groups]
+    wants = request.include_authorized_operations
+    groups = [await _described(context, header, group_id, wants) for group_id in request.groups]
     return DescribeGroupsResponse(groups=tuple(groups))
 
 
-async def _described(context: Context, header: RequestHeader, group_id: str, operations: int) -> DescribedGroup:
+async def _described(context: Context, header: RequestHeader, group_id: str, wants_operations: bool) -> DescribedGroup:
+    operations = NO_OPERATIONS
     try:
+        await context.access.check(Operation.DESCRIBE, Kind.GROUP, group_id)
+        if wants_operations:
+            operations = await context.access.operations(Kind.GROUP, group_id)
         group = await context.coordinator.look(group_id)
         if not isinstance(group, ClassicGroup):
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, "not a classic group")
@@ -97,6 +106,7 @@ async def delete_groups(context: Context, header: RequestHeader, request: Delete
 
 async def _deleted(context: Context, group_id: str) -> ErrorCode:
     try:
+        await context.access.check(Operation.DELETE, Kind.GROUP, group_id)
         await context.coordinator.delete(group_id)
     except Refused as refused:
         return refused.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.cluster import Broker
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.groups import Client
@@ -58,9 +59,11 @@ async def _find(context: Context, key: str, key_type: int) -> Coordinator:
 
 async def _coordinator(context: Context, key: str, key_type: int) -> Broker:
     if key_type == _TRANSACTION:
+        await context.access.check(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, key)
         return context.transactions.find(key)
     if key_type != _GROUP:
         raise Refused(ErrorCode.INVALID_REQUEST, f"no such type of key: {key_type}")
+    await context.access.check(Operation.DESCRIBE, Kind.GROUP, key)
     return await context.coordinator.find(key)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from headgate.gateway.access import Operation
 from headgate.gateway.context import Context, Failures, Handlers
-from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_topic
+from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_allowed
 from headgate.gateway.handlers.fetch import READ_COMMITTED, check_epoch, part_of
 from headgate.gateway.handlers.moved import check_readable
 from headgate.gateway.store import Found
@@ -52,7 +53,7 @@ async def _listed(
     context: Context, header: RequestHeader, name: str, partition: ListOffsetsPartition, is_committed: bool
 ) -> ListedOffsetsPartition:
     try:
-        topic = await find_topic(context, name)
+        topic = await find_allowed(context, Operation.DESCRIBE, name)
         check_readable(topic.move)
         check_epoch(partition.current_leader_epoch)
         part_id = part_of(topic, partition.partition_index)
@@ -129,7 +130,7 @@ async def delete_records(context: Context, header: RequestHeader, request: Delet
 
 async def _deleted(context: Context, name: str, partition: DeleteRecordsPartition) -> DeletedRecordsPartition:
     try:
-        topic = await find_topic(context, name)
+        topic = await find_allowed(context, Operation.DELETE, name)
         part_of(topic, partition.partition_index)
         start = await context.store.delete_records(topic, partition.partition_index, partition.offset)
     except Refused as refused:

@@ -7,8 +7,9 @@ import logging
 import time
 
 from headgate.commitlog.append import Membership
+from headgate.gateway.access import Operation
 from headgate.gateway.context import Context, Failures, Handlers
-from headgate.gateway.handlers.cluster import INTERNAL_TOPICS, find_topic
+from headgate.gateway.handlers.cluster import INTERNAL_TOPICS, find_allowed
 from headgate.gateway.store import Appended, Topic
 from headgate.gateway.transactions import Asked, Identity, check_transactional_id
 from headgate.wire.kafka import Body, RequestHeader
@@ -77,7 +78,7 @@ def _check(request: ProduceRequest) -> None:
 
 async def _start(context: Context, topic: ProduceTopic, within: Membership | None) -> list[_Started]:
     try:
-        found = await find_topic(context, topic.name, topic.topic_id)
+        found = await find_allowed(context, Operation.WRITE, topic.name, topic.topic_id)
     except Refused as refused:
         return [refused] * len(topic.partition_data)
     if found.name in INTERNAL_TOPICS:

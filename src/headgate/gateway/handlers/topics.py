@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headgate.commitlog.configs import CONFIGS, value_of
+from headgate.gateway.access import Kind, Operation, refusal
 from headgate.gateway.context import Context, Failures, Handlers
-from headgate.gateway.handlers.cluster import find_topic
+from headgate.gateway.handlers.cluster import find_allowed
 from headgate.gateway.handlers.configs import source_of
 from headgate.gateway.store import NewTopic, Topic
 from headgate.wire.kafka import NO_UUID, Body, RequestHeader
@@ -37,21 +38,32 @@ _REPLICATION_FACTOR = 1  # PostgreSQL keeps copies, or does not; the gateway can
 async def create_topics(context: Context, header: RequestHeader, request: CreateTopicsRequest) -> Body:
     """Make topics, all in one transaction; each succeeds or fails for itself."""
     counts = Counter(topic.name for topic in request.topics)
-    wanted = [_wanted(context, topic, is_repeated=counts[topic.name] > 1) for topic in request.topics]
+    may_make = await _creatable(context, counts)
+    wanted = [
+        _wanted(context, topic, is_repeated=counts[topic.name] > 1) if topic.name in may_make else refusal(Kind.TOPIC)
+        for topic in request.topics
+    ]
     made = iter(
         await context.store.catalog.create_many(
             [each for each in wanted if isinstance(each, NewTopic)], validate_only=request.validate_only
         )
     )
+    may_look = await context.access.allowed(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, counts, is_asked=False)
     results = [next(made) if isinstance(each, NewTopic) else each for each in wanted]
     return CreateTopicsResponse(
         topics=tuple(
             _not_created(asked, result.code, result.message)
             if isinstance(result, Refused)
-            else _created(result, request.validate_only)
+            else _created(result, request.validate_only, may_look=result.name in may_look)
             for asked, result in zip(request.topics, results, strict=True)
         )
     )
+
+
+async def _creatable(context: Context, names: Collection[str]) -> Collection[str]:
+    if await context.access.may(Operation.CREATE, Kind.CLUSTER):
+        return names
+    return await context.access.allowed(Operation.CREATE, Kind.TOPIC, names)
 
 
 def _wanted(context: Context, asked: CreatableTopic, *, is_repeated: bool) -> NewTopic | Refused:
@@ -63,10 +75,14 @@ def _wanted(context: Context, asked: CreatableTopic, *, is_repeated: bool) -> Ne
         return refused
 
 
-def _created(topic: Topic, validate_only: bool) -> CreatedTopic:
+def _created(topic: Topic, validate_only: bool, *, may_look: bool) -> CreatedTopic:
+    topic_id = NO_UUID if validate_only else topic.uuid
+    if not may_look:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatedTopic(topic.name, topic_id, error_message=None, topic_config_error_code=code, configs=None)
     return CreatedTopic(
         name=topic.name,
-        topic_id=NO_UUID if validate_only else topic.uuid,
+        topic_id=topic_id,
         error_message=None,
         num_partitions=len(topic.parts),
         replication_factor=_REPLICATION_FACTOR,
@@ -140,7 +156,7 @@ async def _deleted(context: Context, asked: DeletableTopic) -> DeletedTopic:
     try:
         if (asked.name is None) == (asked.topic_id == NO_UUID):
             raise Refused(ErrorCode.INVALID_REQUEST, "name a topic by its name or by its id")
-        topic = await find_topic(context, asked.name or "", asked.topic_id)
+        topic = await find_allowed(context, Operation.DELETE, asked.name or "", asked.topic_id)
         await context.store.catalog.delete(topic.uuid)
     except Refused as refused:
         return DeletedTopic(
@@ -167,7 +183,7 @@ async def create_partitions(context: Context, header: RequestHeader, request: Cr
 
 async def _grown(context: Context, asked: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
     try:
-        topic = await find_topic(context, asked.name)
+        topic = await find_allowed(context, Operation.ALTER, asked.name)
         if asked.assignments:
             if len(asked.assignments) != asked.count - len(topic.parts):
                 raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "one assignment for each new partition")

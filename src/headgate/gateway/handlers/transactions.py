@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from headgate.commitlog.append import Membership
+from headgate.gateway.access import Kind, Operation
 from headgate.gateway.context import Context, Failures, Handlers
 from headgate.gateway.groups import Commit
-from headgate.gateway.handlers.cluster import find_topic
+from headgate.gateway.handlers.cluster import find_allowed, find_topic, visible_topics
 from headgate.gateway.handlers.fetch import part_of
 from headgate.gateway.handlers.moved import check_writable
 from headgate.gateway.transactions import Identity, State, Transactional
@@ -55,6 +56,7 @@ _SEVERAL = 4  # AddPartitionsToTxn's first version for several transactions
 _SAYS_FENCED = 2  # the first version of these requests that knows PRODUCER_FENCED
 _SECOND_PROTOCOL, _JOINS_BY_COMMIT = 5, 5  # the first versions of EndTxn and TxnOffsetCommit that speak it (KIP-890)
 _SAYS_ABORTABLE = 5
+_NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _KNOWN_STATES = frozenset((*State, "PrepareCommit", "PrepareAbort", "Dead", "PrepareEpochFence"))
 # What a producer makes of a member that is not, or not yet, what it says: the transaction is to be aborted.
 _AS_ILLEGAL = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND}
@@ -114,7 +116,7 @@ async def _parts(
     for topic in topics:
         for index in topic.partitions:
             try:
-                found = await find_topic(context, topic.name)
+                found = await find_allowed(context, Operation.WRITE, topic.name)
                 check_writable(found.move)
                 parts[topic.name, index] = part_of(found, index)
             except Refused as refused:
@@ -163,7 +165,11 @@ async def commit_offsets(context: Context, header: RequestHeader, request: TxnOf
     limit = context.coordinator.settings.max_metadata_bytes
     commits: list[Commit] = []
     codes: dict[tuple[str, int], ErrorCode] = {}
+    readable = await context.access.allowed(Operation.READ, Kind.TOPIC, {topic.name for topic in request.topics})
     for topic in request.topics:
+        if topic.name not in readable:
+            codes |= {(topic.name, each.partition_index): _NOT_ALLOWED for each in topic.partitions}
+            continue
         found = await context.store.catalog.find(topic.name)
         for each in topic.partitions:
             metadata = each.committed_metadata or ""
@@ -282,10 +288,14 @@ async def list_transactions(context: Context, header: RequestHeader, request: Li
     unknown = tuple(state for state in request.state_filters if state not in _KNOWN_STATES)
     states = set(request.state_filters) - set(unknown)
     now_ms = time.time_ns() // 1_000_000
+    known = await context.transactions.listed(request.transactional_id_pattern)
+    names = [each.transactional_id for each in known]
+    visible = await context.access.allowed(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, names, is_asked=False)
     found = [
         ListedTransaction(each.transactional_id, each.identity.producer_id, each.state)
-        for each in await context.transactions.listed(request.transactional_id_pattern)
-        if (not states or each.state in states)
+        for each in known
+        if each.transactional_id in visible
+        and (not states or each.state in states)
         and (not request.producer_id_filters or each.identity.producer_id in request.producer_id_filters)
         and (request.duration_filter < 0 or _open_ms(each, now_ms) > request.duration_filter)
     ]
@@ -305,12 +315,11 @@ async def describe_transactions(context: Context, header: RequestHeader, request
 
 async def _described(context: Context, transactional_id: str) -> DescribedTransaction:
     try:
+        await context.access.check(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, transactional_id)
         known = await context.transactions.describe(transactional_id)
     except Refused as refused:
         return DescribedTransaction(error_code=refused.code, transactional_id=transactional_id)
-    places = {
-        part: (topic.name, at) for topic in await context.store.catalog.all() for at, part in enumerate(topic.parts)
-    }
+    places = {part: (topic.name, at) for topic in await visible_topics(context) for at, part in enumerate(topic.parts)}
     topics: dict[str, list[int]] = {}
     for name, index in sorted(places[part] for part in known.parts if part in places):
         topics.setdefault(name, []).append(index)

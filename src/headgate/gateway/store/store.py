@@ -68,6 +68,7 @@ class Store:
         self._announcer = Announcer(self.pool, settings.announce_interval_s, health)
         self._listener = Listener(url, settings.poll_interval_s, self._poll, health, settings.patience_s)
         self._catalog_changed = asyncio.Event()
+        self._looks: list[Callable[[psycopg.AsyncConnection], Awaitable[None]]] = []
         self._tasks: list[asyncio.Task[None]] = []
         # Few: what they inflate is counted when it is there.
         self._workers = ThreadPoolExecutor(settings.inflaters, "headgate gateway inflater")
@@ -126,6 +127,10 @@ class Store:
     def on_notify(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call back with every payload, and with an empty one whenever notifications may have been missed."""
         self._listener.on_notify(channel, callback)
+
+    def on_poll(self, look: Callable[[psycopg.AsyncConnection], Awaitable[None]]) -> None:
+        """Have something looked at about once a second, on the connection that hears notifications."""
+        self._looks.append(look)
 
     # Writing
 
@@ -240,6 +245,8 @@ class Store:
     async def _poll(self, connection: psycopg.AsyncConnection) -> None:
         """In case a notification was lost."""
         await self.catalog.refresh_on(connection)
+        for look in self._looks:
+            await look(connection)
         if watched := self.tails.watched():
             cursor = await connection.execute(sql("bounds"), [watched])
             for part_id, next_offset, log_start_offset, stable_offset in await cursor.fetchall():
