@@ -49,4 +49,4 @@ def test_the_examples_of_configurations_are_valid() -> None:
     examples = re.findall(r"```toml\n(.*?)```", TEXT, flags=re.DOTALL)
     assert examples
     for example in examples:
-        parse(example, environ={"ALICE_PASSWORD": "long enough"})
+        parse(example, environ={"ADMIN_PASSWORD": "long enough", "ALICE_PASSWORD": "long enough"})
