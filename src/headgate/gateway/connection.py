@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._is_alone = False  # a Fetch is running
         self._is_reading = True
         self._awaits_budget = False
+        self._muted: asyncio.TimerHandle | None = None  # nothing is begun before this: its client has to wait
         self._is_clogged = False  # the client does not take its answers
         self._is_ending = False  # nothing more is read; what is pending is answered
         self._is_lost = False
@@ -160,6 +161,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = self._is_ending = True
+        self._unmute()
         self._services.fetch_sessions.close(self._context.session)
         for pending in self._pending:
             # What changes something runs to its end; nobody is there to read.
@@ -218,6 +220,7 @@ class Connection(asyncio.Protocol):
     def end(self) -> None:
         """Read nothing more, answer what was read, and close."""
         self._is_ending = True
+        self._unmute()
         self._flush()
 
     def drain(self) -> None:
@@ -263,7 +266,7 @@ class Connection(asyncio.Protocol):
         self._close_when_done()
 
     def _may_start(self) -> bool:
-        if self._is_alone or self._is_clogged or self._is_lost or self._context.session.is_closing:
+        if self._is_alone or self._is_clogged or self._is_lost or self._muted or self._context.session.is_closing:
             return False
         return len(self._pending) < MAX_PIPELINED
 
@@ -334,6 +337,8 @@ class Connection(asyncio.Protocol):
             self._is_alone = False
         if self._context.session.user and self._options.is_guarded:
             self._splitter.max_bytes = self._options.max_frame_bytes
+        if self._context.session.mute_s:
+            self._mute()
         if pending.buffers and not self._transport.is_closing():
             self._services.metrics.sent_bytes += pending.size
             self._write(pending.buffers, pending.size)
@@ -341,6 +346,26 @@ class Connection(asyncio.Protocol):
             self._unsent += pending.size
         else:
             self._give_back(pending.size)
+
+    def _mute(self) -> None:
+        """Do nothing more for this client for a while; the others do not notice."""
+        mute_s, self._context.session.mute_s = self._context.session.mute_s, 0.0
+        if self._is_ending:
+            return
+        if self._muted:
+            self._muted.cancel()
+        self._muted = self._loop.call_later(mute_s, self._go_on)
+
+    def _unmute(self) -> None:
+        if self._muted:
+            self._muted.cancel()
+            self._muted = None
+
+    def _go_on(self) -> None:
+        self._muted = None
+        self._last_data_at = self._loop.time()  # it could not send before
+        self._frame_seen = (self._partial, self._last_data_at)
+        self._advance()
 
     def _write(self, buffers: Buffers, size: int) -> None:
         """Big buffers go out as they are; to copy many small ones together costs less than to hand each over."""
@@ -360,7 +385,7 @@ class Connection(asyncio.Protocol):
             self._frame_seen = (self._partial, self._loop.time())  # it could not get on before
         # A little is read ahead: that a client has gone is noticed by reading only.
         is_full = len(self._backlog) >= (1 if self._services.budget.is_short(self.address) else MAX_BACKLOG)
-        wants = not (is_full or self._awaits_budget or self._is_ending or self._is_clogged)
+        wants = not (is_full or self._awaits_budget or self._is_ending or self._is_clogged or self._muted)
         if wants != self._is_reading:
             self._is_reading = wants
             (self._transport.resume_reading if wants else self._transport.pause_reading)()
@@ -411,7 +436,8 @@ class Connection(asyncio.Protocol):
             return "a frame that does not get on"
         if self._is_clogged and self._reads_nothing(now):
             return "answers are not read"
-        if not self._pending and not self._is_clogged and now - self._last_data_at > self._options.idle_timeout_s:
+        is_waiting = self._pending or self._is_clogged or self._muted
+        if not is_waiting and now - self._last_data_at > self._options.idle_timeout_s:
             return "idle"
         return ""
 

@@ -11,6 +11,7 @@ from headgate.gateway.access import Authority, Guard, Open
 from headgate.gateway.fetch_sessions import FetchSession, FetchSessions
 from headgate.gateway.options import GatewayOptions
 from headgate.gateway.principal import ANONYMOUS, Principal
+from headgate.gateway.quotas import Meter
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 
@@ -44,6 +45,7 @@ class Session:
     is_proving: bool = False  # one of its messages is being looked at
     credential: tuple[str, str] | None = None  # the row of kafka.users that it logged in with: name and mechanism
     expires_at: float | None = None  # in the time of the event loop: what is asked later must be proven anew
+    mute_s: float = 0.0  # for how long nothing more is to be done, once the next answer has left
     is_closing: bool = False  # close the connection as soon as the answer has left
     # Requests that append look topics up first, which may wait; they enqueue one after the other all the same.
     appending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -70,6 +72,7 @@ class Services:
     metrics: Metrics
     audit: Audit
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    meter: Meter = field(default_factory=Meter)
     authority: Authority = field(default_factory=Open)
 
 

@@ -9,6 +9,7 @@ from headgate.gateway.audited import changes_of
 from headgate.gateway.context import Context
 from headgate.gateway.handlers import FAILURES, HANDLERS
 from headgate.gateway.outage import NO_DATABASE
+from headgate.gateway.throttle import throttled
 from headgate.model import HeadgateError, ProtocolError
 from headgate.wire.kafka import Api, Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 async def respond(context: Context, header: RequestHeader, request: Body) -> Body | None:
     """The answer to a request, or nothing if it wants none. Raises `ProtocolError` if no answer can be given."""
-    response = await _respond(context, header, request)
+    response = await throttled(context, header, request, _respond(context, header, request))
     if changes := changes_of(request, response):
         assert header.api is not None
         context.audit.changed(context.session, header.api.name, changes, header.client_id)

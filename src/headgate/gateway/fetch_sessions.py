@@ -87,6 +87,11 @@ class Turn:
         self._session = session
         self._is_full = is_full
 
+    def nothing(self) -> FetchResponse:
+        """Tell a reader nothing, because it has to wait: a session goes on, and one is not begun."""
+        number = 0 if self._session is None or self._is_full else self._session.number
+        return FetchResponse(session_id=number)
+
     def response(self, answers: Sequence[FetchedPartition]) -> FetchResponse:
         """One answer for each that was asked, in their order."""
         named = [(key, answer) for (key, _), answer in zip(self.asked, answers, strict=True)]

@@ -25,6 +25,8 @@ class Metrics:
     refused_connections_total: int = 0
     logins: Counter[tuple[str, str]] = field(default_factory=Counter)  # by mechanism, and "success" or "failure"
     denied_total: int = 0
+    throttled_total: int = 0
+    throttled_seconds: float = 0.0
     append_count: int = 0
     append_seconds: float = 0.0
     append_buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_S) + 1))
@@ -46,6 +48,8 @@ class Metrics:
             "refused_connections_total": self.refused_connections_total,
             "logins": [[mechanism, outcome, count] for (mechanism, outcome), count in sorted(self.logins.items())],
             "denied_total": self.denied_total,
+            "throttled_total": self.throttled_total,
+            "throttled_seconds": self.throttled_seconds,
             "append_count": self.append_count,
             "append_seconds": self.append_seconds,
             "append_buckets": list(accumulate(self.append_buckets)),

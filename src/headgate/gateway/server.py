@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from headgate.gateway.accepting import Acceptor
+from headgate.gateway.access import ACCESS_CHANNEL
 from headgate.gateway.access.opened import open_authority
 from headgate.gateway.audit import Audit
 from headgate.gateway.budget import Budget
@@ -30,6 +31,7 @@ from headgate.gateway.login.store import USERS_CHANNEL
 from headgate.gateway.metrics import Metrics
 from headgate.gateway.options import GatewayOptions, HostPort
 from headgate.gateway.outage import NO_DATABASE
+from headgate.gateway.quotas import Meter
 from headgate.gateway.store import Store, StoreSettings
 from headgate.gateway.tls import Certificates, make_context
 from headgate.gateway.transactions import Transactions, TransactionSettings
@@ -125,6 +127,7 @@ class Gateway:
             **self.metrics.as_dict(),
             **store.health.as_dict(),
             "inbox_rejected_total": store.rejected_total,
+            "quota_rows_not_understood": self._services.meter.limits.strange_rows,
             "acl_rows_not_understood": self._services.authority.strange_rows,
             "fetch_timings": store.fetch_timings.as_dict(),
         }
@@ -283,11 +286,14 @@ async def _open(
         undo.push_async_callback(transactions.close)
         users = await asyncio.to_thread(Users, options.users, store.pool)
         authority = await open_authority(options, store)
+        meter = Meter()
+        store.on_poll(meter.refresh_on)
+        store.on_notify(ACCESS_CHANNEL, lambda _: meter.doubt())
         undo.pop_all()
     metrics = Metrics()
     budget, audit = Budget(options.max_inflight_bytes), Audit(metrics, is_on=options.audit)
     services = store, cluster, coordinator, transactions, options, Logins(users, tokens), budget, metrics, audit
-    return Services(*services, authority=authority)
+    return Services(*services, meter=meter, authority=authority)
 
 
 def _listen(options: GatewayOptions) -> list[socket.socket]:

@@ -46,16 +46,6 @@ def test_acls_are_disabled(gateway: GatewayThread) -> None:
         assert result.error_code == ErrorCode.SECURITY_DISABLED
 
 
-def test_quotas(gateway: GatewayThread) -> None:
-    with RawClient(gateway.port) as client:
-        answer = client.ask(security.DESCRIBE_CLIENT_QUOTAS, 1, security.DescribeClientQuotasRequest())
-        assert (answer.error_code, answer.entries) == (0, ())
-        entry = security.AlterQuota(entity=(security.QuotaEntity(entity_type="user", entity_name="a"),))
-        request = security.AlterClientQuotasRequest(entries=(entry,))
-        (refused,) = client.ask(security.ALTER_CLIENT_QUOTAS, 1, request).entries
-        assert (refused.error_code, refused.entity) == (ErrorCode.INVALID_REQUEST, entry.entity)
-
-
 def test_producers(gateway: GatewayThread, topic: str) -> None:
     with RawClient(gateway.port) as client:
         client.create(topic)

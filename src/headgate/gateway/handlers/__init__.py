@@ -19,6 +19,7 @@ from headgate.gateway.handlers import (
     membership,
     offsets,
     produce,
+    quotas,
     session,
     storage,
     topics,
@@ -47,6 +48,7 @@ _FAMILIES = (
     transactions,
     users,
     acls,
+    quotas,
     absent,
 )
 

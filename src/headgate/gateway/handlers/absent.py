@@ -40,28 +40,12 @@ from headgate.wire.kafka.messages.leadership import (
     ReassignedPartition,
     ReassignedTopic,
 )
-from headgate.wire.kafka.messages.security import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredQuota,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
 
 __all__ = ["FAILURES", "HANDLERS"]
 
-_NO_QUOTAS = "there are no quotas here"
 _NO_REPLICAS = "partitions are in PostgreSQL, and gateways lead them by a hash"
 _METADATA_TOPIC = "__cluster_metadata"
 _TOPICS, _BROKERS = 2, 4  # types of resources that have settings; client metrics have none
-
-
-async def describe_client_quotas(context: Context, header: RequestHeader, request: DescribeClientQuotasRequest) -> Body:
-    return DescribeClientQuotasResponse(error_message=None, entries=())
-
-
-async def alter_client_quotas(context: Context, header: RequestHeader, request: AlterClientQuotasRequest) -> Body:
-    return _quotas_failed(request, ErrorCode.INVALID_REQUEST, _NO_QUOTAS)
 
 
 async def describe_producers(context: Context, header: RequestHeader, request: DescribeProducersRequest) -> Body:
@@ -201,11 +185,6 @@ async def list_config_resources(context: Context, header: RequestHeader, request
     )
 
 
-def _quotas_failed(request: AlterClientQuotasRequest, code: ErrorCode, message: str | None) -> Body:
-    entries = (AlteredQuota(error_code=code, error_message=message, entity=each.entity) for each in request.entries)
-    return AlterClientQuotasResponse(entries=tuple(entries))
-
-
 def _election_failed(request: ElectLeadersRequest, code: ErrorCode, message: str | None) -> Body:
     return ElectLeadersResponse(
         error_code=code,
@@ -238,8 +217,6 @@ def _producers_failed(request: DescribeProducersRequest, code: ErrorCode, messag
 
 
 HANDLERS: Handlers = {
-    DescribeClientQuotasRequest: describe_client_quotas,
-    AlterClientQuotasRequest: alter_client_quotas,
     DescribeProducersRequest: describe_producers,
     ListPartitionReassignmentsRequest: list_reassignments,
     AlterPartitionReassignmentsRequest: alter_reassignments,
@@ -248,7 +225,6 @@ HANDLERS: Handlers = {
     ListConfigResourcesRequest: list_config_resources,
 }
 FAILURES: Failures = {
-    AlterClientQuotasRequest: _quotas_failed,
     ElectLeadersRequest: _election_failed,
     DescribeProducersRequest: _producers_failed,
 }

@@ -11,6 +11,7 @@ from headgate.gateway.fetch_sessions import Asked
 from headgate.gateway.handlers.cluster import LEADER_EPOCH, find_allowed
 from headgate.gateway.handlers.moved import check_readable
 from headgate.gateway.store import Fetched, Topic, Want
+from headgate.gateway.throttle import must_wait
 from headgate.wire.kafka import Body, RequestHeader
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.fetch import (
@@ -46,6 +47,8 @@ _OF_SESSIONS = {
 async def fetch(context: Context, header: RequestHeader, request: FetchRequest) -> Body:
     """Batches as they were sent, waiting for some if there are none."""
     turn = context.services.fetch_sessions.turn(context.session, request, uses_ids=header.api_version >= _TOPIC_IDS)
+    if must_wait(context, header):
+        return turn.nothing()
     is_committed = request.isolation_level == READ_COMMITTED
     rights = context.access.state
     wants = await _wants(context, turn.asked, is_committed=is_committed)
