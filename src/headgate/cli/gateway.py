@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from headgate.cli.gateway_acls import acls
+from headgate.cli.gateway_quotas import quotas
 from headgate.cli.gateway_users import users
 from headgate.cli.output import ConfigOption, JsonOption, data_console, note, print_json
 from headgate.config import DEFAULT_FILE, Config, load
@@ -23,6 +25,8 @@ __all__ = ["gateway"]
 
 gateway = typer.Typer(invoke_without_command=True)
 gateway.add_typer(users, name="users")
+gateway.add_typer(acls, name="acls")
+gateway.add_typer(quotas, name="quotas")
 
 
 @gateway.callback()

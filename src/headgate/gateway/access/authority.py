@@ -1,4 +1,4 @@
-"""Who decides what a client may do: nobody, the ACLs, or PostgreSQL's roles (see `roles`).
+"""Authority that decides what a client may do: nobody, the ACLs, or PostgreSQL's roles.
 
 Decisions are made in memory. What they rest on was read from PostgreSQL `STALE_S` seconds ago at most: a notification
 tells of changes at once, the listener looks once a second in case one was lost, and if that has not worked for so long
@@ -52,7 +52,7 @@ class Authority(Protocol):
 
 
 class Open:
-    """Whoever is let in may do everything."""
+    """Authority that lets everybody do everything, who is let in."""
 
     is_open = True
     state: object = None

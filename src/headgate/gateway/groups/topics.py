@@ -20,7 +20,7 @@ Sight: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 
 class Sights:
-    """Who an expression of a group sees with: the first member that brought it, until the group has it no more.
+    """Eyes of the expressions of groups: of the first member that brought one, until the group has it no more.
 
     All members share what an expression matches, as in Kafka. If it were that of whoever asks, members with different
     rights would make the group move its partitions with every heartbeat.
