@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import conformance
-from conformance import atproto, connect, debezium, java, librdkafka, spark_connector, streams
+from conformance import atproto, connect, debezium, java, librdkafka, rights, spark_connector, streams
 
 _WORK = Path(".headgate") / "conformance"
 _JUDGES = {
@@ -15,6 +15,7 @@ _JUDGES = {
     "connect": connect.run,
     "debezium": debezium.run,
     "java": java.run,
+    "rights": rights.run,
     "spark": spark_connector.run,
     "streams": streams.run,
 }

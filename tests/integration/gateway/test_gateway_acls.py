@@ -497,6 +497,8 @@ def test_nobody_gets_anything_without_a_right(gateway: GatewayThread, made: str,
         for version in {api.first, api.last, *([9] if api.name == "Produce" else [])}:
             if api.name == "Produce" and not 3 <= version <= 12:
                 continue  # not served, or by the id of a topic
+            if api.name == "DescribeLogDirs" and version < 3:
+                continue  # no directory stands for it there
             if api.name == "Fetch" and version > 12:
                 version = 12
             with login(gateway, "eve") as client:

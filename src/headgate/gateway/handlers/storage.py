@@ -50,7 +50,10 @@ async def _wanted(context: Context, request: DescribeLogDirsRequest) -> list[tup
 
 
 def _failed(request: DescribeLogDirsRequest, code: ErrorCode, message: str | None) -> Body:
-    return DescribeLogDirsResponse(error_code=code, results=(DescribedLogDir(error_code=code, log_dir=_LOG_DIR),))
+    # Java's client takes an answer in which a directory is for one, and one without any for a lack of rights.
+    results = (DescribedLogDir(error_code=code, log_dir=_LOG_DIR),)
+    is_denied = code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return DescribeLogDirsResponse(error_code=code, results=() if is_denied else results)
 
 
 HANDLERS: Handlers = {DescribeLogDirsRequest: describe_log_dirs}
