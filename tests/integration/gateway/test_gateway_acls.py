@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError as PythonTopicError
 
 from headgate.embedded import Endpoints
-from headgate.gateway.access import RIGHTS
+from headgate.gateway.access import RIGHTS, Kind, Operation, Rules
 from headgate.gateway.handlers import HANDLERS
 from headgate.wire.kafka import APIS
 from headgate.wire.kafka.error_codes import ErrorCode
@@ -577,6 +577,29 @@ def test_a_gateway_hears_of_rights_that_another_one_changed(url: str, gateway: G
         with login(gateway, "bob") as client:
             seen = iter(lambda: client.fetch(made).responses[0].partitions[0].error_code, 0)
             assert len(list(zip(seen, range(100_000), strict=False))) < 100_000
+
+
+def test_ten_thousand_acls_of_a_thousand_principals(fresh_database: str, topic: str) -> None:
+    with running(fresh_database, users=USERS, authorization="acls") as gateway:
+        change(
+            gateway,
+            "insert into kafka.acls"
+            " select 'TOPIC', case mod(i, 2) when 0 then 'LITERAL' else 'PREFIXED' end, 'topic-' || i,"
+            " 'User:u' || mod(i, 1000), '*', 'READ', 'ALLOW' from generate_series(10001, 20000) as i",
+        )
+        grant(gateway, ("TOPIC", "LITERAL", topic, "alice", "ALL"))
+        rules = gateway.gateway.services.authority.state
+        assert isinstance(rules, Rules)
+        for number in range(10_001, 20_001):
+            who = f"User:u{number % 1000}"
+            assert rules.allows(who, "::1", Operation.READ, Kind.TOPIC, f"topic-{number}")
+            assert rules.allows(who, "::1", Operation.READ, Kind.TOPIC, f"topic-{number}-x") is bool(number % 2)
+        with login(gateway, "alice") as client:
+            client.create(topic)
+            client.produce(topic, b"v")
+            assert client.fetch(topic).responses[0].partitions[0].high_watermark == 1
+            other = client.fetch("topic-10001").responses[0].partitions[0]
+            assert other.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_whoever_did_not_log_in_is_anonymous(fresh_database: str, topic: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
 from headgate.commitlog.install import install
@@ -15,6 +18,11 @@ from headgate.gateway.access import AclAuthority, Kind, Operation, RoleAuthority
 from headgate.gateway.access.authority import STALE_S
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.principal import Principal
+from headgate.wire.kafka.error_codes import ErrorCode
+from headgate.wire.kafka.messages import membership
+from tests.gateway.access import USERS, login
+from tests.gateway.servers import running
+from tests.integration.gateway.test_gateway_wire import wait_for
 
 ALICE = Principal("alice")
 INSERT = "insert into kafka.acls values ('TOPIC', 'LITERAL', 't', 'User:alice', '*', 'READ', 'ALLOW')"
@@ -112,6 +120,37 @@ def test_another_database_under_the_same_version(url: str) -> None:
         assert not await may_read(authority)
 
     with_pool(url, scenario)
+
+
+@pytest.mark.parametrize("authorization", ["acls", "roles"])
+def test_clients_are_told_to_try_again(
+    fresh_database: str, authorization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By codes after which they do: with others Java's clients end."""
+    url = make_conninfo(fresh_database, dbname="postgres")
+    database = sql.Identifier(str(conninfo_to_dict(fresh_database)["dbname"]))
+    beat = membership.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
+    with running(fresh_database, users=USERS, authorization=authorization) as gateway:
+        authority = gateway.gateway.services.authority
+        with login(gateway, "eve") as client, psycopg.connect(url, autocommit=True) as admin:
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+            undecided = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+            def outcome() -> tuple[int, int]:
+                read = client.fetch("t").responses[0].partitions[0].error_code
+                return read, client.ask(membership.HEARTBEAT, 4, beat).error_code
+
+            assert outcome() == denied
+            admin.execute(sql.SQL("alter database {} allow_connections false").format(database))
+            admin.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
+                [database.as_string()[1:-1]],
+            )
+            later = time.monotonic() + STALE_S + 1
+            monkeypatch.setattr(authority, "_clock", lambda: later)
+            assert outcome() == undecided
+            admin.execute(sql.SQL("alter database {} allow_connections true").format(database))
+            wait_for(lambda: outcome() == denied, "the database is back")
 
 
 def test_two_who_ask_at_once_wait_for_one_look(url: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.gateway.access.acls import CLUSTER_NAME, OPERATIONS_OF, Kind, Operation, host_of
 from headgate.gateway.access.authority import Authority
 from headgate.gateway.access.rights import RIGHTS, Need
+from headgate.gateway.outage import NO_DATABASE
 from headgate.wire.kafka import Body
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.messages.produce import InitProducerIdRequest
@@ -25,6 +26,14 @@ REFUSED_AS = {
     Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     Kind.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+# While PostgreSQL does not answer nobody is told that he may not: clients try again after these codes, and no others.
+_UNDECIDED_AS = {
+    Kind.TOPIC: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Kind.GROUP: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    Kind.TRANSACTIONAL_ID: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 
@@ -51,8 +60,7 @@ class Guard:
         """
         if self._authority.is_open:
             return names
-        session = self._session
-        found = await self._authority.allowed(session.principal, host_of(session.address), operation, kind, names)
+        found = await self._ask(operation, kind, names)
         if is_asked and len(found) < len(names):
             for name in names:
                 if name not in found:
@@ -84,10 +92,17 @@ class Guard:
         """Return what the client may do with something, as the bits of the protocol."""
         every = OPERATIONS_OF[kind]
         if not self._authority.is_open:
-            session = self._session
-            who, host = session.principal, host_of(session.address)
-            every = tuple([each for each in every if await self._authority.allowed(who, host, each, kind, (name,))])
+            every = tuple([each for each in every if await self._ask(each, kind, (name,))])
         return sum(1 << operation for operation in every)
+
+    async def _ask(self, operation: Operation, kind: Kind, names: Collection[str]) -> Collection[str]:
+        session = self._session
+        try:
+            return await self._authority.allowed(session.principal, host_of(session.address), operation, kind, names)
+        except NO_DATABASE as outage:
+            if kind not in _UNDECIDED_AS:
+                raise
+            raise Refused(_UNDECIDED_AS[kind], "the database does not answer") from outage
 
     async def _has(self, need: Need, name: str, request: Body) -> bool:
         for operation in need.operations:
