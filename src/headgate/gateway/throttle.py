@@ -27,6 +27,7 @@ __all__ = ["limits_of", "must_wait", "throttled"]
 
 _T = TypeVar("_T")
 _NEVER = (ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest)  # by these a client finds out who it is
+_LEAST_S = 0.005  # a debt that is not worth a wait: it is added to the next one
 _METRICS = {ProduceRequest: frozenset((Metric.PRODUCED,)), FetchRequest: frozenset((Metric.CONSUMED,))}
 
 
@@ -43,7 +44,7 @@ async def throttled(
     done = {Metric.PRODUCED: _written(request), Metric.CONSUMED: _read(answer), Metric.REQUESTS: spent[0]}
     relevant = set(Metric) - {Metric.PRODUCED, Metric.CONSUMED} | _METRICS.get(type(request), frozenset())
     delay_s = max(meter.take(limits.get(metric), metric, done[metric]) for metric in relevant)
-    if delay_s <= 0:
+    if delay_s < _LEAST_S:
         return answer
     context.session.mute_s = max(context.session.mute_s, delay_s)
     context.metrics.throttled_total += 1
@@ -61,7 +62,9 @@ def limits_of(context: Context, header: RequestHeader) -> dict[Metric, Limit]:
 def must_wait(context: Context, header: RequestHeader) -> bool:
     """Tell whether a reader has to wait for what it, or others with the same limit, have read before."""
     meter = context.services.meter
-    return bool(meter.limits) and meter.debt_s(limits_of(context, header).get(Metric.CONSUMED), Metric.CONSUMED) > 0
+    return (
+        bool(meter.limits) and meter.debt_s(limits_of(context, header).get(Metric.CONSUMED), Metric.CONSUMED) > _LEAST_S
+    )
 
 
 def _written(request: Body) -> int:
