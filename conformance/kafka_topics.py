@@ -14,11 +14,13 @@ _TIMEOUT_S = 20
 
 def install(directory: Path) -> Path:
     """A directory that can be named as the place of a Kafka distribution."""
-    script = directory / "bin" / "kafka-topics.sh"
-    script.parent.mkdir(parents=True, exist_ok=True)
     root = Path(__file__).resolve().parent.parent
-    script.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m conformance.kafka_topics "$@"\n')
-    script.chmod(0o755)
+    for name in ("kafka-topics", "kafka-acls"):
+        script = directory / "bin" / f"{name}.sh"
+        script.parent.mkdir(parents=True, exist_ok=True)
+        module = f"conformance.{name.replace('-', '_')}"
+        script.write_text(f'#!/bin/sh\ncd "{root}" && exec "{sys.executable}" -m {module} "$@"\n')
+        script.chmod(0o755)
     return directory
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ _HEADERS = ("openssl/ssl.h", "zlib.h", "rapidjson/document.h")
 _INCLUDED = (Path("/usr/include"), Path("/usr/local/include"))
 _TIMEOUT_S = 180.0
 _FULL = {"0082_fetch_max_bytes"}  # has no quick form
+_MAKE_ACLS = {"0081_admin", "0109_auto_create_topics", "0115_producer_auth", "0119_consumer_auth"}
 _TRIES = 2  # several tests depend on the machine's pace
 
 
@@ -126,23 +127,29 @@ def _outcomes(suite: Path, work: Path, tests: Iterable[Test]) -> Iterator[Outcom
     addresses: dict[str, str] = {}
     with ExitStack() as gateways:
         for test in tests:
-            if test.scenario not in addresses:
-                data = work / f"gateway-{test.scenario}"
+            place = f"{test.scenario}-acls" if test.name in _MAKE_ACLS else test.scenario
+            if place not in addresses:
+                data = work / f"gateway-{place}"
                 shutil.rmtree(data, ignore_errors=True)
-                creates = test.scenario != "noautocreate"
-                # As the suite's own tools set clusters up, for its tests that make ACLs.
-                running = gateway(
-                    data,
-                    auto_create_topics=creates,
-                    default_partitions=4,
-                    authorization='"acls"',
-                    allow_everyone_if_no_acl=True,
-                )
-                addresses[test.scenario] = gateways.enter_context(running)
-            outcome = _run_one(suite, work, test, addresses[test.scenario])
+                addresses[place] = gateways.enter_context(_gateway(data, test))
+            outcome = _run_one(suite, work, test, addresses[place])
             mark = "passed" if outcome.passed else f"FAILED {outcome.why}"
             _say(f"{test.name:45} {outcome.seconds:6.1f} s  {mark}")
             yield outcome
+
+
+def _gateway(data: Path, test: Test) -> AbstractContextManager[str]:
+    creates = test.scenario != "noautocreate"
+    if test.name not in _MAKE_ACLS:
+        return gateway(data, auto_create_topics=creates, default_partitions=4)
+    # As the suite's own tools set clusters up.
+    return gateway(
+        data,
+        auto_create_topics=creates,
+        default_partitions=4,
+        authorization='"acls"',
+        allow_everyone_if_no_acl=True,
+    )
 
 
 def _run_one(suite: Path, work: Path, test: Test, address: str) -> Outcome:
