@@ -112,7 +112,7 @@ class Client:
         """Return a new producer id, which the cluster gives to nobody else."""
         deadline = time.monotonic() + self.cluster.timeout_s
         while True:
-            answer = self._any().call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 2**31 - 1))
+            answer = self.any_broker().call(INIT_PRODUCER_ID, InitProducerIdRequest(None, 2**31 - 1))
             if not answer.error_code:
                 return answer.producer_id
             if answer.error_code not in _BUSY or time.monotonic() > deadline:
@@ -175,7 +175,7 @@ class Client:
 
     def _metadata(self, names: tuple[str, ...] | None) -> MetadataResponse:
         asked = None if names is None else tuple(AskedTopic(name=name) for name in names)
-        answer = self._any().call(METADATA, MetadataRequest(asked, allow_auto_topic_creation=False))
+        answer = self.any_broker().call(METADATA, MetadataRequest(asked, allow_auto_topic_creation=False))
         if answer.error_code:
             raise kafka_error(answer.error_code, self.cluster.servers)
         self.seen_cluster_id = answer.cluster_id or ""
@@ -204,12 +204,17 @@ class Client:
         node = topic.leaders[partition]
         if node not in self._addresses:
             raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name}")
+        return self.broker((node, *self._addresses[node]))
+
+    def broker(self, at: tuple[int, str, int]) -> Connection:
+        """Return the connection to a broker, by its node id and the address that the cluster gives for it."""
+        node, host, port = at
         if node not in self._connections:
-            self._connections[node] = Connection(self.cluster, *self._addresses[node])
+            self._connections[node] = Connection(self.cluster, host, port)
         return self._connections[node]
 
-    def _any(self) -> Connection:
-        """The connection to one of the brokers to begin with."""
+    def any_broker(self) -> Connection:
+        """Return the connection to one of the brokers to begin with."""
         if None in self._connections:
             return self._connections[None]
         failure: HeadgateError | None = None

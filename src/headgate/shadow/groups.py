@@ -1,41 +1,28 @@
 """Offsets of consumer groups, translated exactly and written at the other cluster while nobody uses the group there.
 
-An offset there is never taken back, and a group that has members there is left alone: the cluster itself refuses what
-comes between our look and our write. An offset whose message is not mirrored so far waits.
+An offset there is never taken back, and a group that has members there is left alone: its coordinator takes offsets
+from nobody else. An offset whose message is not mirrored so far waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import msgspec
 import psycopg
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import TopicPartition
 from psycopg.rows import class_row
 
 from headgate.model import ConnectError, HeadgateError
 from headgate.postgres.statements import named_statements
+from headgate.shadow.client import Client, borrow_client
 from headgate.shadow.cluster import Cluster
-from headgate.shadow.errors import kafka_error
+from headgate.shadow.coordinators import Commit, commit_offsets, committed_offsets
 from headgate.shadow.links import Link
-from headgate.shadow.topics import admin_client
 
 __all__ = ["GroupOffset", "group_offsets", "push_groups"]
 
 _SQL = named_statements("headgate.shadow")
-
-_NOBODY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
-# What a cluster says of a group that has members to somebody who is none.
-_IN_USE = (
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.NON_EMPTY_GROUP,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.REBALANCE_IN_PROGRESS,
-)
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
@@ -98,18 +85,15 @@ def push_groups(
     for each in found:
         by_group.setdefault(each.group, []).append(each)
     due = {group: offsets for group, offsets in by_group.items() if again or any(map(_is_due, offsets))}
-    admin = admin_client(cluster) if due else None
-    looks = admin.describe_consumer_groups(list(due)) if admin is not None else {}
     told: list[GroupOffset] = []
     failure: HeadgateError | None = None
     for group, offsets in by_group.items():
-        if admin is None or group not in due:
+        if group not in due:
             told += offsets
             continue
         try:
-            states = (
-                _pushed(admin, group, offsets) if _asked(looks[group]).state in _NOBODY else ["live"] * len(offsets)
-            )
+            with borrow_client(cluster) as client:
+                states = _pushed(client, group, offsets)
         except ConnectError:
             raise
         except HeadgateError as error:  # of this group: others go on
@@ -126,12 +110,14 @@ def _is_due(offset: GroupOffset) -> bool:
     return offset.state not in ("pushed", "ahead") and offset.ext_offset is not None
 
 
-def _pushed(admin: AdminClient, group: str, offsets: Sequence[GroupOffset]) -> list[str]:
-    """What became of each offset of a group that nobody uses there."""
-    there = _committed(admin, group)
-    states, news = [], []
+def _pushed(client: Client, group: str, offsets: Sequence[GroupOffset]) -> list[str]:
+    """What became of each offset of a group."""
+    there = committed_offsets(client, group)
+    states: list[str] = []
+    news: dict[tuple[str, int], Commit] = {}
     for each in offsets:
-        known = there.get((each.ext_topic, each.partition), -1)
+        place = each.ext_topic, each.partition
+        known = there.get(place, -1)
         if each.ext_offset is None:
             states.append("waiting")
         elif known > each.ext_offset:
@@ -139,40 +125,10 @@ def _pushed(admin: AdminClient, group: str, offsets: Sequence[GroupOffset]) -> l
         else:
             states.append("pushed")
             if known < each.ext_offset:
-                remark = each.metadata.decode(errors="replace").replace("\0", "")  # librdkafka takes texts of C
-                news.append(TopicPartition(each.ext_topic, each.partition, each.ext_offset, remark))
-    if news and not _alter(admin, group, news):
+                news[place] = Commit(each.ext_offset, each.metadata.decode(errors="replace"))
+    if news and not commit_offsets(client, group, news):
         return ["live"] * len(states)
     return states
-
-
-def _committed(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return {(each.topic, each.partition): each.offset for each in _asked(future).topic_partitions}
-
-
-def _alter(admin: AdminClient, group: str, offsets: list[TopicPartition]) -> bool:
-    """Write offsets; false if somebody uses the group by now."""
-    (future,) = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)]).values()
-    try:
-        answers = future.result().topic_partitions
-    except KafkaException as error:
-        if error.args[0].code() in _IN_USE:
-            return False
-        raise kafka_error(error.args[0].code(), f"group {group}", error.args[0].str()) from None
-    for each in answers:
-        if each.error is not None:
-            if each.error.code() in _IN_USE:
-                return False
-            raise kafka_error(each.error.code(), f"group {group}", each.error.str())
-    return True
-
-
-def _asked(future: Any) -> Any:
-    try:
-        return future.result()
-    except KafkaException as error:
-        raise kafka_error(error.args[0].code(), "consumer groups", error.args[0].str()) from None
 
 
 def _note(connection: psycopg.Connection, link: Link, changed: Sequence[GroupOffset]) -> None:

@@ -7,10 +7,12 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer
 from confluent_kafka.cimpl import TopicPartition
 
+from headgate.shadow.client import borrow_client
+from headgate.shadow.cluster import Cluster
+from headgate.shadow.coordinators import committed_offsets
 from headgate.shadow.groups import GroupOffset, push_groups
 from headgate.shadow.links import find_link
 from tests.apache_kafka import ApacheKafka
@@ -36,15 +38,8 @@ def commit(servers: str, group: str, topic: str, offset: int, partition: int = 0
 
 
 def committed(servers: str, group: str) -> dict[tuple[str, int], int]:
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    try:
-        future.result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
-            return {}  # nobody has used a group so far
-        raise
-    return {(each.topic, each.partition): each.offset for each in future.result().topic_partitions}
+    with borrow_client(Cluster(servers=servers)) as client:
+        return committed_offsets(client, group)
 
 
 def push(mirror: Mirror, **options: Any) -> list[GroupOffset]:

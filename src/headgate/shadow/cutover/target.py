@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from headgate.model import ConnectError
 from headgate.shadow.client import borrow_client
 from headgate.shadow.cluster import Cluster
+from headgate.shadow.coordinators import committed_offsets
 from headgate.shadow.errors import kafka_error
 from headgate.shadow.topics import admin_client
 
@@ -101,10 +102,8 @@ class Target:
 
     def offsets(self, group_id: str) -> dict[Place, int]:
         """Return the offsets that a group has committed there."""
-        wanted = [ConsumerGroupTopicPartitions(group_id)]
-        asked = self._admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
-        found = self._wait(asked[group_id], f"group {group_id}").topic_partitions
-        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+        with borrow_client(self.reached) as client:
+            return committed_offsets(client, group_id)
 
     def reader(self) -> Any:
         """Return a consumer of whole partitions, which commits nothing."""
