@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any, TypeVar
 
 import psycopg
@@ -14,12 +12,12 @@ from psycopg_pool import AsyncConnectionPool
 
 from headgate.gateway.access.acls import ANY_HOST, ANY_NAME, Acl, Kind, Operation, Pattern, Permission
 from headgate.gateway.access.filters import AclFilter
+from headgate.postgres.statements import named_statements
 
 __all__ = ["AclStore", "read_row", "sql"]
 
 logger = logging.getLogger(__name__)
 
-_MARK = "-- name: "
 _E = TypeVar("_E", bound=enum.Enum)
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection]
@@ -96,13 +94,6 @@ def _columns(acls: Iterable[Acl]) -> list[list[str]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * len(Acl._fields)
 
 
-@cache
-def _statements() -> dict[str, bytes]:
-    text = resources.files(__package__).joinpath("statements.sql").read_text()
-    blocks = (block.partition("\n") for block in text.split(_MARK)[1:])
-    return {name.strip(): body.strip().encode() for name, _, body in blocks}
-
-
 def sql(name: str) -> bytes:
     """One statement."""
-    return _statements()[name]
+    return named_statements(__package__)[name]

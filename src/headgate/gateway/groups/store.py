@@ -10,8 +10,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +18,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from headgate.gateway.groups.group import Changes, Stored
 from headgate.gateway.outage import NO_DATABASE
+from headgate.postgres.statements import named_statements
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.refusal import Refused
 
@@ -27,7 +26,6 @@ __all__ = ["Commit", "Committed", "GroupStore", "Listed", "Place", "Term"]
 
 logger = logging.getLogger(__name__)
 
-_MARK = "-- name: "
 _REGEX_TIMEOUT = "1s"
 
 
@@ -213,12 +211,5 @@ class GroupStore:
             raise Refused(ErrorCode.NOT_COORDINATOR, "the database does not answer") from error
 
 
-@cache
-def _statements() -> dict[str, bytes]:
-    text = resources.files(__package__).joinpath("statements.sql").read_text()
-    blocks = (block.partition("\n") for block in text.split(_MARK)[1:])
-    return {name.strip(): body.strip().encode() for name, _, body in blocks}
-
-
 def _sql(name: str) -> bytes:
-    return _statements()[name]
+    return named_statements(__package__)[name]

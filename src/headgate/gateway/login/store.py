@@ -6,20 +6,18 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import psycopg
 
 from headgate.gateway.login.keys import Keys
+from headgate.postgres.statements import named_statements
 
 __all__ = ["USERS_CHANNEL", "Edit", "Stored", "alter", "everybody", "find", "remaining"]
 
 logger = logging.getLogger(__name__)
 
 USERS_CHANNEL = "kafka_users"
-_MARK = "-- name: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,5 @@ def _keys(name: str, row: Sequence[Any]) -> Keys | None:
     return None
 
 
-@cache
-def _statements() -> dict[str, bytes]:
-    text = resources.files(__package__).joinpath("statements.sql").read_text()
-    blocks = (block.partition("\n") for block in text.split(_MARK)[1:])
-    return {name.strip(): body.strip().encode() for name, _, body in blocks}
-
-
 def _sql(name: str) -> bytes:
-    return _statements()[name]
+    return named_statements(__package__)[name]

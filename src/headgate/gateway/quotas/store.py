@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import resources
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
 from headgate.gateway.quotas.limits import Entity, Metric
+from headgate.postgres.statements import named_statements
 
 __all__ = ["QuotaStore", "read_rows", "sql"]
 
-_MARK = "-- name: "
 Pool = AsyncConnectionPool[psycopg.AsyncConnection]
 Row = tuple[str, str, str, float]
 
@@ -59,13 +57,6 @@ async def read_rows(connection: psycopg.AsyncConnection) -> list[Row]:
     return await (await connection.execute(sql("all"))).fetchall()
 
 
-@cache
-def _statements() -> dict[str, bytes]:
-    text = resources.files(__package__).joinpath("statements.sql").read_text()
-    blocks = (block.partition("\n") for block in text.split(_MARK)[1:])
-    return {name.strip(): body.strip().encode() for name, _, body in blocks}
-
-
 def sql(name: str) -> bytes:
     """One statement."""
-    return _statements()[name]
+    return named_statements(__package__)[name]

@@ -7,8 +7,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import psycopg
@@ -20,6 +18,7 @@ from headgate.gateway.cluster import PROTOCOL
 from headgate.gateway.groups.store import Commit, Term
 from headgate.gateway.outage import NO_DATABASE
 from headgate.gateway.transactions.states import Change, Identity, Marker, State, Transactional
+from headgate.postgres.statements import named_statements
 from headgate.wire.kafka.batch import read_batch_header
 from headgate.wire.kafka.error_codes import ErrorCode
 from headgate.wire.kafka.markers import end_marker
@@ -29,7 +28,6 @@ __all__ = ["Ended", "TransactionStore"]
 
 logger = logging.getLogger(__name__)
 
-_MARK = "-- name: "
 _REGEX_TIMEOUT = "1s"
 _MOST_WRITING = 2
 
@@ -191,12 +189,5 @@ def _batch(data: bytes) -> Batch:
     )
 
 
-@cache
-def _statements() -> dict[str, bytes]:
-    text = resources.files(__package__).joinpath("statements.sql").read_text()
-    blocks = (block.partition("\n") for block in text.split(_MARK)[1:])
-    return {name.strip(): body.strip().encode() for name, _, body in blocks}
-
-
 def _sql(name: str) -> bytes:
-    return _statements()[name]
+    return named_statements(__package__)[name]
