@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import conformance
-from conformance import atproto, connect, debezium, java, librdkafka, rights, spark_connector, streams
+from conformance import atproto, connect, debezium, franz, java, librdkafka, rights, spark_connector, streams
 
 _WORK = Path(".headgate") / "conformance"
 _JUDGES = {
     "atproto": atproto.run,
     "connect": connect.run,
     "debezium": debezium.run,
+    "franz": franz.run,
     "java": java.run,
     "rights": rights.run,
     "spark": spark_connector.run,
