@@ -53,6 +53,10 @@ def cutover(
     verify: Annotated[
         int, typer.Option("--verify", min=0, help="Compare so many of the newest messages of each partition.")
     ] = _PATIENCE.verify,
+    rolling_hash: Annotated[
+        bool,
+        typer.Option("--hash/--no-hash", help="Read all that was mirrored back, and compare its rolling hash."),
+    ] = _PATIENCE.hash,
     near: Annotated[
         int,
         typer.Option("--near", min=0, help="Let producers wait when no more messages than these are to be mirrored."),
@@ -78,7 +82,9 @@ def cutover(
       headgate shadow cutover kafka --topic orders
       headgate shadow rollback kafka          # the way back
     """
-    patience = Patience(near=near, drain_s=drain_s, groups_s=groups_s, members_s=members_s, verify=verify)
+    patience = Patience(
+        near=near, drain_s=drain_s, groups_s=groups_s, members_s=members_s, verify=verify, hash=rolling_hash
+    )
     with _opened(config, link) as (connection, target):
         moved = cut_over(connection, target, link, topics or (), patience=patience, tell=note)
     data_console.print(f"{', '.join(sorted(moved.topics))}: at {moved.servers}", soft_wrap=True, markup=False)

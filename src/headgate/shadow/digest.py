@@ -40,6 +40,8 @@ def digest_there(client: Client, topic: ExtTopic, partition: int, start: int, st
     while offset < stop:
         batches = batches_of(client.fetch(topic, partition, offset))
         for header, batch in batches:
+            if offset >= stop:
+                break
             if header.base_offset != offset or header.last_offset >= stop:
                 raise StateError(f"{topic.name}/{partition} has other batches at {offset}", remedy="see docs/shadow.md")
             digest = chained(digest, header, batch)

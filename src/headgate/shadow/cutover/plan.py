@@ -33,6 +33,7 @@ class Part:
     stable_offset: int
     log_start_offset: int
     part_id: int
+    digest: bytes
 
     @property
     def lag(self) -> int:

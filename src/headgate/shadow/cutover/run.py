@@ -3,7 +3,7 @@
     catch up   wait until the mirror is nearly there, while everything goes on
     fence      nobody appends any more; producers try again, without an error for their callers
     drain      the outbox, open transactions and the mirror come to their ends
-    verify     ends and the newest messages are the same on both sides
+    verify     ends, rolling hashes and the newest messages are the same on both sides
     groups     wait until consumers have read and committed all; take groups from their coordinators; push offsets
     hand over  members join over there, while nobody can read the topics on either side
     flip       Metadata names the other cluster's brokers
@@ -25,6 +25,7 @@ from psycopg.types.json import Jsonb
 
 from headgate.model import StateError
 from headgate.runtime.backoff import Backoff
+from headgate.shadow.cutover.hashes import Hashes
 from headgate.shadow.cutover.plan import Part, Plan, make_plan, progress, sql
 from headgate.shadow.cutover.target import Target
 from headgate.shadow.cutover.verify import verify
@@ -47,6 +48,7 @@ class Patience:
     groups_s: float = 30.0  # for consumers to commit what they have read
     members_s: float = 60.0  # for members to join over there
     verify: int = 1000  # messages of each partition that are compared, the newest
+    hash: bool = True  # whether all that was mirrored is read back, for the rolling hash
 
 
 @dataclass(slots=True)
@@ -92,11 +94,15 @@ def cut_over(
         tell("all of these topics have moved already")
         return plan
     if not states & {"closed", "moved"}:
+        move.state(None)  # of a run that was killed: nobody waits while we read
         _catch_up(move)
+        hashes = Hashes(target, tell)
+        if move.patience.hash:
+            hashes.read(move.progress())
         with _lifting_the_fence(move):
             _fence(move)
             _drain(move)
-            _verify(move)
+            _verify(move, hashes)
             groups = _await_readers(move)
         _close(move, groups)
     _push_offsets(move)
@@ -146,9 +152,12 @@ def _drain(move: _Move) -> None:
     move.tell("all is mirrored")
 
 
-def _verify(move: _Move) -> None:
-    compared = verify(move.connection, move.target, move.plan.link, move.progress(), move.patience.verify)
-    move.tell(f"the ends of {len(move.progress())} partitions are the same, and the newest {compared} messages")
+def _verify(move: _Move, hashes: Hashes) -> None:
+    parts = move.progress()
+    compared = verify(move.connection, move.target, move.plan.link, parts, move.patience.verify)
+    move.tell(f"the ends of {len(parts)} partitions are the same, and the newest {compared} messages")
+    if move.patience.hash:
+        move.tell(f"the rolling hashes of {hashes.check(parts)} messages are the same")
 
 
 def _await_readers(move: _Move) -> list[str]:

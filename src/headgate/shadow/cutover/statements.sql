@@ -17,7 +17,7 @@ select distinct topic from kafka.shadow_partitions where link = %s order by topi
 -- name: progress
 -- How far each partition is mirrored, and what is in its way: where it ends, and open transactions.
 select s.topic, s.partition, s.mirrored_to, s.ext_next, s.records, p.next_offset, p.last_stable_offset, p.log_start_offset,
-  p.part_id
+  p.part_id, s.digest
 from kafka.shadow_partitions as s
 join kafka.topics as t on t.name = s.topic and t.uuid = s.topic_uuid
 join kafka.partitions as p on p.topic_id = t.id and p.index = s.partition
