@@ -87,14 +87,14 @@ class Mirroring:
 def prepare(clusters: Clusters, topic: str) -> None:
     """A topic on both sides, with other offsets there, and a link between them that has seen it."""
     for gateway in (clusters.here, clusters.there):
-        admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
+        admin = AdminClient({"bootstrap.servers": gateway.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(TIMEOUT_S)
-    filler = Producer({"bootstrap.servers": clusters.there.bootstrap})
+    filler = Producer({"bootstrap.servers": clusters.there.bootstrap, "log_level": 0})
     for number in range(PARTITIONS):
         for _ in range(7 + number):
             filler.produce(topic, b"before", partition=number)
     assert filler.flush(TIMEOUT_S) == 0
-    admin = AdminClient({"bootstrap.servers": clusters.there.bootstrap})
+    admin = AdminClient({"bootstrap.servers": clusters.there.bootstrap, "log_level": 0})
     ends = [TopicPartition(topic, number, 7 + number) for number in range(PARTITIONS)]
     for future in admin.delete_records(ends).values():
         future.result(TIMEOUT_S)
@@ -118,7 +118,7 @@ class Traffic:
             assert self.changed.wait_for(lambda: len(self.read) >= count, TIMEOUT_S), (count, len(self.read))
 
     def produce(self, servers: str, topic: str) -> None:
-        producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2})
+        producer = Producer({"bootstrap.servers": servers, "log_level": 0, "enable.idempotence": True, "linger.ms": 2})
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is not None:
@@ -135,6 +135,7 @@ class Traffic:
         consumer = Consumer(
             {
                 "bootstrap.servers": servers,
+                "log_level": 0,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -187,7 +188,7 @@ def threads(*works: threading.Thread) -> Iterator[None]:
 
 def start_group(clusters: Clusters, topic: str, group: str) -> None:
     """Offsets from which the group begins: nobody falls back to a reset."""
-    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": group})
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
     consumer.close()
 
@@ -231,7 +232,7 @@ def test_live_clients_move_and_nothing_is_lost_or_doubled(clusters: Clusters, pr
 
 
 def write(servers: str, topic: str, *values: bytes, partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for value in values:
         producer.produce(topic, value, b"k", partition=partition)
     assert producer.flush(TIMEOUT_S) == 0
@@ -240,7 +241,13 @@ def write(servers: str, topic: str, *values: bytes, partition: int = 0) -> None:
 def values_of(servers: str, topic: str, count: int) -> list[bytes]:
     """The first messages of a topic, as a reader of committed ones finds them."""
     reader = Consumer(
-        {"bootstrap.servers": servers, "group.id": "values", "auto.offset.reset": "error", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": servers,
+            "log_level": 0,
+            "group.id": "values",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+        }
     )
     reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found = [message.value() or b"" for message in reader.consume(count, TIMEOUT_S)]
@@ -271,7 +278,7 @@ QUICK = Patience(catch_up_s=60, drain_s=60, transactions_s=0.5, groups_s=0.5, me
 
 def test_open_transactions_end_before_their_topics_leave(clusters: Clusters, connection: psycopg.Connection) -> None:
     prepare(clusters, "orders")
-    settings = {"bootstrap.servers": clusters.here.bootstrap}
+    settings = {"bootstrap.servers": clusters.here.bootstrap, "log_level": 0}
     done, left_open = (Producer({**settings, "transactional.id": name}) for name in ("till-1", "till-2"))
     for producer in (done, left_open):
         producer.init_transactions(TIMEOUT_S)
@@ -321,10 +328,10 @@ def test_a_difference_lifts_the_fence(clusters: Clusters, connection: psycopg.Co
 def test_a_plan_names_everything_that_stands_against_it(clusters: Clusters, connection: psycopg.Connection) -> None:
     prepare(clusters, "orders")
     for topic, count in (("beside", 1), ("narrow", 2)):
-        admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap})
+        admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(topic, count, 1)])[topic].result(TIMEOUT_S)
     start_group(clusters, "orders", "billing")
-    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": "billing"})
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0, "group.id": "billing"})
     consumer.commit(offsets=[TopicPartition("beside", 0, 0)], asynchronous=False)
     consumer.close()
     connection.execute(
@@ -373,7 +380,7 @@ def test_a_second_run_goes_on_where_the_first_died(
     prepare(clusters, "orders")
     write(clusters.here.bootstrap, "orders", b"one", b"two", b"three")
     start_group(clusters, "orders", "billing")
-    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "group.id": "billing"})
+    consumer = Consumer({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0, "group.id": "billing"})
     consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
     consumer.close()
     with Mirroring(clusters):
@@ -414,7 +421,7 @@ def test_a_roll_back_after_the_flip_loses_nothing_unless_told_to(
     with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
     write(clusters.there.bootstrap, "orders", b"three")
-    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "group.id": "billing"})
+    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "log_level": 0, "group.id": "billing"})
     reader.commit(offsets=[TopicPartition("orders", 0, 8)], asynchronous=False)
     reader.close()
     with pytest.raises(StateError, match="1 messages of orders/0 were written to the other cluster"):
@@ -430,7 +437,7 @@ def test_a_target_that_somebody_wrote_by_hand_stops_nobody_else(
 ) -> None:
     prepare(clusters, "orders")
     prepare_other = NewTopic("other", 1, 1)
-    admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap})
+    admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0})
     admin.create_topics([prepare_other])["other"].result(TIMEOUT_S)
     nonsense = Jsonb({"orders": {"brokers": "many"}})
     connection.execute("select kafka.move_topics(%s, array['orders'], 'moved', %s)", [LINK, nonsense])
@@ -441,7 +448,7 @@ def test_a_target_that_somebody_wrote_by_hand_stops_nobody_else(
 
 def test_a_transaction_spans_no_two_clusters(clusters: Clusters, connection: psycopg.Connection) -> None:
     prepare(clusters, "orders")
-    producer = Producer({"bootstrap.servers": clusters.here.bootstrap, "transactional.id": "till-1"})
+    producer = Producer({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0, "transactional.id": "till-1"})
     producer.init_transactions(TIMEOUT_S)
     with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
@@ -460,7 +467,7 @@ def test_what_was_written_over_there_comes_back(clusters: Clusters, connection: 
     with Mirroring(clusters):
         cut_over(connection, clusters.target, LINK, patience=QUICK)
     write(clusters.there.bootstrap, "orders", b"three", b"four")
-    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "group.id": "billing"})
+    reader = Consumer({"bootstrap.servers": clusters.there.bootstrap, "log_level": 0, "group.id": "billing"})
     reader.commit(offsets=[TopicPartition("orders", 0, 10)], asynchronous=False)  # it has read three
     reader.close()
     back = WayBack(clusters.url, clusters.there.bootstrap, "orders")
