@@ -344,7 +344,7 @@ def test_a_plan_names_everything_that_stands_against_it(clusters: Clusters, conn
     for part in (
         "topic_prefix 'pg.'",
         "10 percent",
-        "broker id 101 is in both clusters",
+        "broker id 101 is another broker's here",
         "no topic missing here",
         "no topic narrow in the other cluster",
         "0 of 2 partitions of narrow are mirrored",
@@ -476,3 +476,16 @@ def test_what_was_written_over_there_comes_back(clusters: Clusters, connection: 
     await_offset(clusters, 3)
     write(clusters.here.bootstrap, "orders", b"five")
     assert values_of(clusters.here.bootstrap, "orders", 5) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def test_two_clusters_with_the_same_broker_ids_are_told_apart(
+    clusters: Clusters, connection: psycopg.Connection
+) -> None:
+    prepare(clusters, "orders")
+    admin = AdminClient({"bootstrap.servers": clusters.here.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic("elsewhere", 1, 1)])["elsewhere"].result(TIMEOUT_S)
+    (node,) = (broker["node_id"] for broker in clusters.target.cluster()["brokers"])
+    brokers = [{"node_id": node}, {"node_id": "none"}]  # somebody has written to it by hand
+    target = Jsonb({"elsewhere": {"cluster_id": "another", "brokers": brokers}})
+    connection.execute("select kafka.move_topics('to-another', array['elsewhere'], 'moved', %s)", [target])
+    assert any(f"broker id {node} is" in each for each in make_plan(connection, clusters.target, LINK).problems)

@@ -107,11 +107,12 @@ def _check_link(plan: Plan, direction: str, cluster_id: str | None, prefix: str,
 
 
 def _check_nodes(plan: Plan, connection: psycopg.Connection, nodes: Sequence[int]) -> None:
-    """Clients know brokers by their ids, of both clusters at once for a while."""
-    here = {node for (node,) in connection.execute(sql("nodes"))}
-    if both := sorted(here.intersection(nodes)):
+    """Clients know brokers by their ids, of all clusters at once for a while."""
+    known = {node for (node,) in connection.execute(sql("nodes"), [plan.cluster_id])}
+    if both := sorted(known.intersection(nodes)):
         plan.problems.append(
-            f"broker id {both[0]} is in both clusters: give the brokers there ids from {max(here) + 1} on (node.id)"
+            f"broker id {both[0]} is another broker's here, or in a cluster to which topics have moved: give the"
+            f" brokers there ids from {max(known) + 1} on (node.id)"
         )
 
 

@@ -42,7 +42,13 @@ where t.name = any(%s) group by o.group_id order by o.group_id
 select group_id, members, node_id is not null from kafka.moved_groups where link = %s order by group_id
 
 -- name: nodes
+-- Ids of brokers that clients are told of already: the gateways, and those of further clusters to which topics moved.
 select node_id from kafka.brokers
+union
+select case when broker ->> 'node_id' ~ '^[0-9]{1,9}$' then (broker ->> 'node_id')::int else -1 end
+from kafka.moves as m cross join lateral jsonb_array_elements(
+  case jsonb_typeof(m.target -> 'brokers') when 'array' then m.target -> 'brokers' else '[]' end) as broker
+where m.target ->> 'cluster_id' <> %s
 
 -- name: transactions
 -- Transactions that are open in these topics, or hold offsets of these groups.
