@@ -130,12 +130,12 @@ def by_python(servers: str, topic: str) -> list[tuple[bytes | str, bytes | str |
     return found
 
 
-def by_java(classes: Path, servers: str, topic: str, count: int) -> list[tuple[bytes | str, bytes | str | None]]:
+def by_java(classes: Path, servers: str, topic: str) -> list[tuple[bytes | str, bytes | str | None]]:
     done = subprocess.run(
         [
             *("java", "-cp", f"{classes}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
-            *("--bootstrap-server", servers, "--topic", topic, "--from-beginning", "--max-messages", str(count)),
-            *("--timeout-ms", "60000", "--property", "print.key=true"),
+            *("--bootstrap-server", servers, "--topic", topic, "--from-beginning"),
+            *("--timeout-ms", "15000", "--property", "print.key=true"),  # so long after the last one
             *("--property", "null.literal=<gone>"),
         ],
         capture_output=True,
@@ -144,7 +144,7 @@ def by_java(classes: Path, servers: str, topic: str, count: int) -> list[tuple[b
         check=False,
     )
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    assert len(lines) == count, done.stderr
+    assert lines, done.stderr
     return [(key, None if value == "<gone>" else value) for key, value in lines]
 
 
@@ -176,8 +176,7 @@ def test_a_late_reader_finds_the_table(project: Project, server: PostgresServer)
             classes = jars(Path(".headgate/conformance/java"), "org.apache.kafka:kafka-tools:4.1.0")
         except (SystemExit, subprocess.TimeoutExpired) as error:
             pytest.skip(f"all but Java's client: {error}")
-        messages = by_python(servers, TABLES[1])
-        assert folded(by_java(classes.resolve(), servers, TABLES[1], len(messages))) == wanted[TABLES[1]]
+        assert folded(by_java(classes.resolve(), servers, TABLES[1])) == wanted[TABLES[1]]
 
 
 @contextmanager

@@ -92,8 +92,11 @@ class Victim:
     and only leaving the block ends what is left of them.
     """
 
-    def __init__(self, start: Callable[[], subprocess.Popen[Any]], *, whole_tree: bool = False) -> None:
+    def __init__(
+        self, start: Callable[[], subprocess.Popen[Any]], *, whole_tree: bool = False, may_end_with: int | None = None
+    ) -> None:
         self.starts = 0
+        self._may_end_with = may_end_with
         self._start = start
         self._whole_tree = whole_tree
         self._process: subprocess.Popen[Any] | None = None
@@ -116,9 +119,11 @@ class Victim:
         self.starts += 1
 
     def kill(self) -> None:
-        """Kill with -9. It is a failure if the process has ended by itself before."""
+        """Kill with -9. It is a failure if the process has ended by itself before, unless it may with this code."""
         assert self._process is not None, "the process was not started"
         code = self._process.poll()
+        if code is not None and code == self._may_end_with:
+            return
         assert code is None, f"the process ended by itself with exit code {code}"
         children = _descendants(self._process.pid)
         self._process.kill()

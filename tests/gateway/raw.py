@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -83,7 +84,8 @@ class RawClient:
 
 
 def produce_request(topic: str, *values: bytes, acks: int = -1, partition: int = 0) -> ProduceRequest:
-    batch = encode_batch([Record(offset, 1_700_000_000_000, value=value) for offset, value in enumerate(values)])
+    now_ms = time.time_ns() // 1_000_000  # older messages are retired by the next round, on a busy machine too early
+    batch = encode_batch([Record(offset, now_ms, value=value) for offset, value in enumerate(values)])
     data = ProduceTopic(name=topic, partition_data=(ProducePartition(index=partition, records=batch),))
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=(data,))
 

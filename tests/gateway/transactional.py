@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from headgate.wire.kafka import Record, encode_batch, read_records, split_batches
@@ -43,7 +44,7 @@ from tests.gateway.raw import RawClient
 
 __all__ = ["RawProducer", "fetch_committed", "latest", "stored_offset"]
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = time.time_ns() // 1_000_000
 
 
 class RawProducer:

@@ -19,13 +19,21 @@ def _count(spark: SparkSession) -> int:
 
 def _working(java: int) -> set[int]:
     """The daemons that have a worker."""
-    return {daemon.pid for daemon in psutil.Process(java).children() if daemon.children()}
+    return {daemon.pid for daemon in psutil.Process(java).children() if _workers(daemon)}
+
+
+def _workers(daemon: psutil.Process) -> list[psutil.Process]:
+    """Its workers; none if it ends just now."""
+    try:
+        return daemon.children()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _await_end_of_workers(java: int) -> None:
     """Spark ends those that have had nothing to do for a minute."""
     deadline = time.monotonic() + 300
-    while workers := [worker for daemon in psutil.Process(java).children() for worker in daemon.children()]:
+    while workers := [worker for daemon in psutil.Process(java).children() for worker in _workers(daemon)]:
         assert time.monotonic() < deadline
         psutil.wait_procs(workers, timeout=1)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,9 @@ def test_the_lock_goes_with_its_process_and_not_with_its_children(tmp_path: Path
     ) as process:
         assert process.wait(60) == -9
         lock = StateLock(tmp_path)
-        assert lock.owner() is None
+        deadline = time.monotonic() + 60
+        while lock.owner() is not None:  # who looks at its files just then keeps them open for a moment
+            assert time.monotonic() < deadline
         lock.acquire()
         assert StateLock(tmp_path).owner() == os.getpid()
         lock.release()

@@ -37,7 +37,7 @@ async def test_the_life_of_a_topic(store_url: str, topic: str) -> None:
         assert len(checked.parts) == 3
         assert await catalog.find(topic) is None
         made = await catalog.create(topic, 3, {"retention.ms": "86400000"})
-        assert catalog.get(topic) is made is catalog.by_id(made.uuid)
+        assert catalog.get(topic) == made == catalog.by_id(made.uuid)
         assert made in await catalog.all()
         assert await code_of(catalog.create(topic, 1, {})) is ErrorCode.TOPIC_ALREADY_EXISTS
         assert await code_of(catalog.create(topic + "x", 0, {})) is ErrorCode.INVALID_PARTITIONS
