@@ -136,7 +136,7 @@ def test_a_producer_is_told_to_wait_and_made_to(gateway: GatewayThread, topic: s
         throttled = client.produce(topic, b"x" * 19_000)
         answered_at = time.monotonic()
         assert throttled.responses[0].partition_responses[0].error_code == 0, "what was sent is written"
-        assert 500 <= throttled.throttle_time_ms <= 1200
+        assert 500 <= throttled.throttle_time_ms <= 2100
         assert other.produce(topic, b"x" * 19_000).throttle_time_ms == 0, "others do not wait"
         assert time.monotonic() - answered_at < throttled.throttle_time_ms / 1000
         client.ask(cluster.METADATA, 9, cluster.MetadataRequest(topics=()))
@@ -167,7 +167,7 @@ def test_readers_share_the_limit_of_their_user(gateway: GatewayThread, topic: st
     with login(gateway, "alice") as client, login(gateway, "alice") as second, login(gateway, "bob") as other:
         first = client.fetch(topic)
         assert first.responses[0].partitions[0].records
-        assert 500 <= first.throttle_time_ms <= 1200
+        assert 500 <= first.throttle_time_ms <= 2100  # two seconds, less what alice has saved in tests before
         held = second.fetch(topic)
         assert held.responses == ()
         assert held.throttle_time_ms > 0

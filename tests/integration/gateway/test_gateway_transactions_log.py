@@ -299,7 +299,8 @@ def test_cost_does_not_grow_under_a_snapshot(
         )
         end = f"select last_stable_offset from kafka.partitions where part_id = {part}"
         stop = "select * from kafka.open_transactions()"
-        return [pages(each) for each in (one, end, stop)]
+        # The least of some: a plan that is made anew, because something was analyzed just then, reads the catalog.
+        return [min(pages(each) for _ in range(5)) for each in (one, end, stop)]
 
     with psycopg.connect(url) as backup:
         backup.execute("set transaction isolation level repeatable read")
