@@ -20,7 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg.types.json import Jsonb
 
 from headgate.embedded import Endpoints
-from headgate.model import StateError
+from headgate.model import OccupiedError, StateError
 from headgate.shadow.cluster import Cluster
 from headgate.shadow.cutover import Patience, Target, cut_over, make_plan, roll_back
 from headgate.shadow.cutover.plan import progress
@@ -489,3 +489,23 @@ def test_two_clusters_with_the_same_broker_ids_are_told_apart(
     target = Jsonb({"elsewhere": {"cluster_id": "another", "brokers": brokers}})
     connection.execute("select kafka.move_topics('to-another', array['elsewhere'], 'moved', %s)", [target])
     assert any(f"broker id {node} is" in each for each in make_plan(connection, clusters.target, LINK).problems)
+
+
+def test_a_second_one_does_not_lift_the_fence_of_the_first(clusters: Clusters, connection: psycopg.Connection) -> None:
+    prepare(clusters, "orders")
+
+    def begin_another(said: str) -> None:
+        if said.startswith("producers of"):
+            with psycopg.connect(clusters.url, autocommit=True) as other:
+                for call in (
+                    lambda: cut_over(other, clusters.target, LINK),
+                    lambda: roll_back(other, clusters.target, LINK),
+                ):
+                    with pytest.raises(OccupiedError):
+                        call()
+        if said.startswith("the rolling hashes"):  # and should somebody do it by hand
+            connection.execute("select kafka.move_topics(%s, array['orders'], null)", [LINK])
+
+    with Mirroring(clusters), pytest.raises(StateError, match="the fence was lifted"):
+        cut_over(connection, clusters.target, LINK, patience=QUICK, tell=begin_another)
+    write(clusters.here.bootstrap, "orders", b"here")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psycopg
 
-from headgate.model import StateError, UsageError
+from headgate.model import OccupiedError, StateError, UsageError
 from headgate.postgres.statements import named_statements
 from headgate.shadow.cutover.target import Target
 
-__all__ = ["MovingGroup", "Part", "Plan", "make_plan", "progress", "sql"]
+__all__ = ["MovingGroup", "Part", "Plan", "alone", "make_plan", "progress", "sql"]
 
 
 def sql(name: str) -> bytes:
@@ -88,6 +89,22 @@ def make_plan(connection: psycopg.Connection, target: Target, link: str, topics:
     _note_transactions(plan, connection)
     plan.lag = sum(part.lag for part in progress(connection, link, list(plan.topics)))
     return plan
+
+
+@contextmanager
+def alone(connection: psycopg.Connection, link: str) -> Iterator[None]:
+    """Move topics of a link alone: one who begins anew lifts the fence that another one trusts."""
+    if connection.execute(sql("lock_link"), [link]).fetchone() != (True,):
+        raise OccupiedError(
+            f"somebody else moves topics of the link {link} just now",
+            where="kafka.moves",
+            remedy="wait until that has ended; see: headgate shadow plan",
+        )
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute(sql("unlock_link"), [link])
 
 
 def progress(connection: psycopg.Connection, link: str, topics: Sequence[str]) -> list[Part]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import psycopg
 
 from headgate.model import StateError
-from headgate.shadow.cutover.plan import progress, sql
+from headgate.shadow.cutover.plan import alone, progress, sql
 from headgate.shadow.cutover.target import Place, Target
 
 __all__ = ["roll_back"]
@@ -27,6 +27,11 @@ def roll_back(
 
     `discard`: leave behind what was written to the other cluster after the topics had moved.
     """
+    with alone(connection, link):
+        return _roll_back(connection, target, link, tell, discard=discard)
+
+
+def _roll_back(connection: psycopg.Connection, target: Target, link: str, tell: Tell, *, discard: bool) -> list[str]:
     states: dict[str, str] = dict(connection.execute(sql("moves"), [link]).fetchall())
     groups = [group for group, _, _ in connection.execute(sql("moved_groups"), [link])]
     topics = sorted(states)

@@ -26,7 +26,7 @@ from psycopg.types.json import Jsonb
 from headgate.model import StateError
 from headgate.runtime.backoff import Backoff
 from headgate.shadow.cutover.hashes import Hashes
-from headgate.shadow.cutover.plan import Part, Plan, make_plan, progress, sql
+from headgate.shadow.cutover.plan import Part, Plan, alone, make_plan, progress, sql
 from headgate.shadow.cutover.target import Target
 from headgate.shadow.cutover.verify import verify
 from headgate.shadow.groups import push_groups
@@ -83,12 +83,18 @@ def cut_over(
 
     `connection` commits by itself. `tell` is called with what is being done.
     """
-    plan = make_plan(connection, target, link, topics)
+    with alone(connection, link):
+        return _cut_over(connection, target, make_plan(connection, target, link, topics), patience or Patience(), tell)
+
+
+def _cut_over(connection: psycopg.Connection, target: Target, plan: Plan, patience: Patience, tell: Tell) -> Plan:
     if plan.problems:
         raise StateError(
-            f"the cut-over cannot begin: {plan.problems[0]}", where=link, remedy=f"see: headgate shadow plan {link}"
+            f"the cut-over cannot begin: {plan.problems[0]}",
+            where=plan.link,
+            remedy=f"see: headgate shadow plan {plan.link}",
         )
-    move = _Move(connection, target, plan, patience or Patience(), tell, sorted(plan.topics))
+    move = _Move(connection, target, plan, patience, tell, sorted(plan.topics))
     states = set(plan.topics.values())
     if states == {"moved"}:
         tell("all of these topics have moved already")
@@ -180,10 +186,16 @@ def _await_readers(move: _Move) -> list[str]:
 
 
 def _close(move: _Move, groups: list[str]) -> None:
-    """Both at once: a group that can still commit finds its topics, and one that cannot does not."""
+    """Both at once: a group that can still commit finds its topics, and one that cannot does not.
+
+    Under the log's lock it is looked at once more whether the fence has stood, and nothing has come in since.
+    """
     with move.connection.transaction():
+        states: dict[str, str] = dict(move.connection.execute(sql("moves"), [move.plan.link]).fetchall())
         move.connection.execute(sql("close_groups"), [move.plan.link, groups])
         move.state("closed")
+        if any(states.get(topic) != "fenced" for topic in move.topics) or _total_lag(move):
+            raise StateError("the fence was lifted by somebody else", where=move.plan.link, remedy="run it again")
     move.tell(f"{len(groups)} groups are on their way")
 
 

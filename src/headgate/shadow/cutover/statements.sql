@@ -94,6 +94,12 @@ on conflict (group_id, topic_id, partition) do update
 -- name: source_offset
 select kafka.shadow_source_offset(%s, %s, %s, %s)
 
+-- name: lock_link
+select pg_try_advisory_lock(hashtextextended('headgate shadow ' || %s, 0))
+
+-- name: unlock_link
+select pg_advisory_unlock(hashtextextended('headgate shadow ' || %s, 0))
+
 -- name: moves
 select t.name, t.move_state from kafka.moves as m join kafka.topics as t on t.id = m.topic_id
 where m.link = %s order by t.name
