@@ -68,7 +68,7 @@ class _Finder:
                 yield from self._batches(path, pipeline, source)
 
     def _batches(self, path: KeyPath, pipeline: PipelineSection, source: SourceSection) -> Iterator[Problem]:
-        """Whole batches go to a mirror as they are, and nothing else goes there."""
+        """Yield what is wrong with whole batches: only a mirror takes them, and it takes nothing else."""
         for name in pipeline.destinations:
             section = self._config.destinations.get(name)
             if section is None:

@@ -27,7 +27,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthOptions:
-    """Whose tokens are logins, and what must be in them."""
+    """Settings of OAUTHBEARER: which tokens are taken as logins, and what must be in them."""
 
     jwks: str  # a file, or an address
     issuer: str

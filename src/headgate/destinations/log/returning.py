@@ -1,4 +1,4 @@
-"""Whole batches of another cluster into the log, each to the same partition, with the map in the same transaction."""
+"""Append whole batches of another cluster to the same partitions of the log, and the map in the same transaction."""
 
 from __future__ import annotations
 

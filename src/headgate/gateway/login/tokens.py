@@ -35,7 +35,7 @@ class TokenRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Whom a token names, and how long it counts."""
+    """The user that a token names, and until when it counts."""
 
     name: str
     lifetime_s: float

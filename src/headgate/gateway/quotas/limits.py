@@ -29,7 +29,7 @@ class Metric(enum.StrEnum):
 
 
 class Entity(NamedTuple):
-    """Whom a limit is for; an empty text is no part of it."""
+    """The user and client id that a limit is for; an empty text is no part of it."""
 
     user: str = ""
     client_id: str = ""

@@ -118,7 +118,7 @@ def _cut_over(connection: psycopg.Connection, target: Target, plan: Plan, patien
 
 
 def _catch_up(move: _Move) -> None:
-    """Nobody is kept waiting by this, however long it takes."""
+    """Wait until the mirror is nearly at its end, while producers and consumers go on."""
     for left in _until(lambda: _total_lag(move), move.patience.catch_up_s, "the mirror does not catch up"):
         if left <= move.patience.near:
             return
@@ -221,7 +221,7 @@ def _push_offsets(move: _Move) -> None:
 
 
 def _hand_over(move: _Move) -> None:
-    """Nobody may learn of the new leaders while he has places of the old cluster in mind."""
+    """Wait until members have joined over there: with offsets of this cluster they must not learn of new leaders."""
     waiting = {group_id: members for group_id, members, _ in _moved_groups(move) if members}
     deadline, pauses = time.monotonic() + move.patience.members_s, Backoff(0.05, 0.5)
     while waiting and time.monotonic() < deadline:
